@@ -1,0 +1,1 @@
+"""The `decodepool` command line."""

@@ -1,0 +1,1 @@
+"""The operations of a step, and the programs that carry them out."""

@@ -1,0 +1,1 @@
+"""One decode worker: weights, model graphs, the exact step, sessions, and their HTTP API."""

@@ -1,0 +1,1 @@
+"""The exact step: rows in, drawn tokens out."""
