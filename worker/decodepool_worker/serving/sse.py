@@ -1,0 +1,99 @@
+"""Server-sent events over one response: written with backpressure, kept alive, given up when the reader stalls.
+
+A reader that stops reading costs a bounded amount: the socket's buffers, 128 KiB here, and the decode's events (one small
+object a token, never more than a context). After `STALL_SECONDS` without progress the connection is dropped, which cancels
+the decode like any other disconnect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+KEEP_ALIVE_SECONDS = 10.0
+STALL_SECONDS = 30.0
+
+HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # nginx would hold events back
+}
+
+
+class ReaderStalled(ConnectionError):
+    """The client has not read for `STALL_SECONDS`."""
+
+
+class EventStream:
+    """The writing end of one stream."""
+
+    def __init__(self, response: web.StreamResponse, request: web.BaseRequest) -> None:
+        self.response = response
+        self._request = request
+        self._last_write = 0.0
+
+    async def send(self, block: str) -> None:
+        """Write one or more whole events; raise `ConnectionError` when the reader is gone or stalled."""
+        self._last_write = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await self.response.write(block.encode())
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ReaderStalled(f"the client has not read for {STALL_SECONDS:.0f} s") from None
+
+    async def keep_alive(self) -> None:
+        """Write a comment whenever nothing else was written for `KEEP_ALIVE_SECONDS`."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            quiet = clock() - self._last_write
+            if quiet < KEEP_ALIVE_SECONDS:
+                await asyncio.sleep(KEEP_ALIVE_SECONDS - quiet)
+            else:
+                await self.send(": keep-alive\n\n")
+
+
+@asynccontextmanager
+async def event_stream(request: web.Request, headers: Mapping[str, str] | None = None) -> AsyncIterator[EventStream]:
+    """Answer a request with a stream; its keep-alive ends with the block."""
+    response = web.StreamResponse(headers={**HEADERS, **(headers or {})})
+    await response.prepare(request)
+    stream = EventStream(response, request)
+    keeper = asyncio.create_task(_until_broken(stream))
+    try:
+        yield stream
+    finally:
+        keeper.cancel()
+
+
+async def _until_broken(stream: EventStream) -> None:
+    """Keep alive; a broken connection is the writer's to notice, not this task's to report."""
+    try:
+        await stream.keep_alive()
+    except ConnectionError:
+        return
+
+
+def event(name: str, data: Mapping[str, Any], event_id: int | None = None) -> str:
+    """Return one named event; JSON has no line feed outside strings and escapes those inside, so `data` is one line."""
+    identity = "" if event_id is None else f"id: {event_id}\n"
+    return f"event: {name}\n{identity}data: {compact(data)}\n\n"
+
+
+def data_line(data: Mapping[str, Any]) -> str:
+    """Return one unnamed event, as OpenAI's streams have them."""
+    return f"data: {compact(data)}\n\n"
+
+
+def compact(data: Mapping[str, Any]) -> str:
+    """Return JSON without spaces; non-ASCII as it is, since the stream is UTF-8."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+DONE = "data: [DONE]\n\n"

@@ -1,0 +1,76 @@
+"""JSON as the standard has it: no NaN, no number that overflows to infinity, no repeated key, no lone surrogate, bounded depth.
+
+Python's reader takes all of these, and each has once travelled from a body to a sampler or broken the answer that refused it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from decodepool_worker.serving.errors import ApiError
+
+MAX_DEPTH = 64
+"""Containers inside containers. The deepest sound body (logprobs aside, which only go out) needs five."""
+
+SHOWN_CHARACTERS = 60
+"""How much of an offending value an error repeats."""
+
+BRACKETS_OR_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+"""Possessive, and content with a string that never ends, so that a hostile body costs one pass."""
+
+
+def read_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object that `data` is, or raise `ApiError` invalid_json."""
+    _bound_depth(data)
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise ApiError("invalid_json", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    except ValueError as error:
+        raise ApiError("invalid_json", f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ApiError("invalid_json", f"the body must be a JSON object, not {shown(value)}")
+    return value
+
+
+def shown(value: object) -> str:
+    """Return a value as JSON, cut to a readable length, for an error message."""
+    if isinstance(value, list | dict) and len(value) > SHOWN_CHARACTERS:
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+
+
+def _bound_depth(data: bytes) -> None:
+    """Count brackets outside strings before a parser recurses into them."""
+    depth = 0
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return
+    for match in BRACKETS_OR_STRING.finditer(data):
+        mark = match[0][:1]
+        depth += (mark in b"[{") - (mark in b"]}")
+        if depth > MAX_DEPTH:
+            raise ApiError("invalid_json", f"the body is nested deeper than {MAX_DEPTH} levels at byte {match.start()}")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ApiError("invalid_json", f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ApiError("invalid_json", f"{text[:SHOWN_CHARACTERS]} is too large for a number")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ApiError("invalid_json", f"the key {shown(name)} is there twice", name)
+        found[name] = value
+    return found
