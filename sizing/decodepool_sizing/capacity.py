@@ -1,0 +1,221 @@
+"""From a model's shape and a device's memory to the sessions a worker holds. All integers, all bytes.
+
+    usable    = weights + workspace + reserve + cache + unused
+    reserve   = sessions x session        what admitted sessions may fill to the last token; never given to a cache
+    cache     = what is left, in whole pages: closed sessions kept for prefix reuse, given back on demand
+
+An explicit `cache_reserve_bytes` is the amount that caches must leave to sessions, and wins over the computed
+reserve: at most what it holds is planned as sessions, the cache gets what is beyond it, and a remainder too small for
+a session stays unused. Where the sessions asked for do not fit into it, or it does not fit into the device, the plan
+is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from decodepool_sizing.devices import DeviceMemory
+from decodepool_sizing.errors import CannotFit, ContextTooLong
+from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
+from decodepool_sizing.quantities import format_bytes
+from decodepool_sizing.sessions import page_bytes, session_bytes
+from decodepool_sizing.shape import ModelShape
+from decodepool_sizing.workspace import MAX_STEP_ROWS, workspace_bytes
+
+
+class LimitedBy(StrEnum):
+    """What keeps a plan from holding one session more."""
+
+    MEMORY = "memory"
+    CACHE_RESERVE = "cache reserve"
+    SESSIONS_ASKED = "sessions asked for"
+    STEP_ROWS = "rows of a step"
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """A plan that fits. `weight + workspace + reserve + cache + unused == usable`, in bytes; `page_count` counts
+    reserve and cache.
+    """
+
+    device: DeviceMemory
+    context_tokens: int
+    kv_type: KVType
+    max_step_rows: int
+    sessions: int
+    weight_bytes: int
+    workspace_bytes: int
+    session_bytes: int
+    reserve_bytes: int
+    cache_bytes: int
+    unused_bytes: int
+    page_bytes: int
+    pages_per_session: int
+    page_count: int
+    limited_by: LimitedBy
+
+    @property
+    def usable_bytes(self) -> int:
+        """What the parts are parts of."""
+        return self.device.usable_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked of a device: everything of a plan but the device itself."""
+
+    shape: ModelShape
+    weight_bytes: int
+    context_tokens: int
+    kv_type: KVType = KVType.F16
+    sessions: int | None = None
+    cache_reserve_bytes: int | None = None
+    max_step_rows: int = MAX_STEP_ROWS
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes of one session."""
+        return session_bytes(self.shape, self.context_tokens, self.kv_type)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of one step."""
+        return workspace_bytes(self.shape, self.max_step_rows)
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes taken before the first session."""
+        return self.weight_bytes + self.workspace_bytes
+
+
+def plan_capacity(demand: Demand, device: DeviceMemory) -> CapacityPlan:
+    """Plan as many sessions as fit, or as many as were asked for.
+
+    CannotFit where not even one session, or not all that were asked for, fit: with the bytes needed, those there are,
+    and what would fit. ContextTooLong past the model's own context. ValueError for numbers that mean nothing.
+    """
+    check_context(demand.shape, demand.context_tokens)
+    _check_numbers(demand)
+    room = device.usable_bytes - demand.fixed_bytes
+    reserve = demand.cache_reserve_bytes
+    if reserve is not None and reserve > max(0, room):
+        raise _cannot_hold_reserve(demand, device, reserve)
+    held = room if reserve is None else reserve
+    fitting = max(0, held) // demand.session_bytes
+    if fitting < (demand.sessions or 1):
+        raise _cannot_hold_sessions(demand, device, held)
+    return _plan(demand, device, fitting, room)
+
+
+def check_context(shape: ModelShape, context_tokens: int) -> None:
+    """Refuse a context that the model was not made for, or that is none. The file's rope scaling may stretch its own
+    number.
+    """
+    if context_tokens < 1:
+        raise ValueError(f"a context of {context_tokens} tokens: at least 1 is needed")
+    if context_tokens > shape.max_context_tokens:
+        raise ContextTooLong(f"a context of {context_tokens} tokens, but the model's own is {shape.max_context_tokens}")
+
+
+def _check_numbers(demand: Demand) -> None:
+    if demand.sessions is not None and not 1 <= demand.sessions <= demand.max_step_rows:
+        raise ValueError(
+            f"{demand.sessions} sessions: a worker holds 1 to {demand.max_step_rows}, the rows of one step"
+        )
+    if demand.cache_reserve_bytes is not None and demand.cache_reserve_bytes < 1:
+        raise ValueError(f"a cache reserve of {demand.cache_reserve_bytes} bytes: at least 1 is needed")
+
+
+def _plan(demand: Demand, device: DeviceMemory, fitting: int, room: int) -> CapacityPlan:
+    sessions = min(fitting, demand.max_step_rows, demand.sessions or fitting)
+    reserve_bytes = sessions * demand.session_bytes
+    page = page_bytes(demand.shape, demand.kv_type)
+    left = room - max(reserve_bytes, demand.cache_reserve_bytes or 0)
+    cached_pages = left // page if page else 0
+    return CapacityPlan(
+        device=device,
+        context_tokens=demand.context_tokens,
+        kv_type=demand.kv_type,
+        max_step_rows=demand.max_step_rows,
+        sessions=sessions,
+        weight_bytes=demand.weight_bytes,
+        workspace_bytes=demand.workspace_bytes,
+        session_bytes=demand.session_bytes,
+        reserve_bytes=reserve_bytes,
+        cache_bytes=cached_pages * page,
+        unused_bytes=room - reserve_bytes - cached_pages * page,
+        page_bytes=page,
+        pages_per_session=pages(demand.context_tokens),
+        page_count=sessions * pages(demand.context_tokens) + cached_pages,
+        limited_by=_limit(demand, fitting, sessions),
+    )
+
+
+def _limit(demand: Demand, fitting: int, sessions: int) -> LimitedBy:
+    if sessions == demand.sessions:
+        return LimitedBy.SESSIONS_ASKED
+    if sessions < fitting:
+        return LimitedBy.STEP_ROWS
+    return LimitedBy.MEMORY if demand.cache_reserve_bytes is None else LimitedBy.CACHE_RESERVE
+
+
+def _cannot_hold_sessions(demand: Demand, device: DeviceMemory, held: int) -> CannotFit:
+    sessions = demand.sessions or 1
+    wanted = f"{sessions} session{'s' if sessions > 1 else ''} of {demand.context_tokens} tokens"
+    if demand.cache_reserve_bytes is None:
+        needed, available = demand.fixed_bytes + sessions * demand.session_bytes, device.usable_bytes
+        message = f"{wanted} need {needed} bytes with weights and workspace, but {device.name} has {available} usable"
+    else:
+        needed, available = sessions * demand.session_bytes, demand.cache_reserve_bytes
+        message = f"{wanted} need {needed} bytes, but the cache reserve is {available}"
+    return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, held))
+
+
+def _cannot_hold_reserve(demand: Demand, device: DeviceMemory, reserve: int) -> CannotFit:
+    needed = demand.fixed_bytes + reserve
+    claim = f"a cache reserve of {reserve} bytes needs {needed} with weights and workspace"
+    message = f"{claim}, but {device.name} has {device.usable_bytes} usable"
+    room = device.usable_bytes - demand.fixed_bytes
+    return CannotFit(message, needed_bytes=needed, available_bytes=device.usable_bytes, advice=advise(demand, room))
+
+
+def advise(demand: Demand, held: int) -> str:
+    """Say what would fit into `held` bytes of sessions instead of what was asked."""
+    if held < 1:
+        short = demand.fixed_bytes + demand.session_bytes
+        return (
+            f"not even the weights and workspace fit: a device with {format_bytes(short)} usable would hold one session"
+        )
+    fits = [f"{count} of {tokens} tokens" for count, tokens in _alternatives(demand, held)]
+    if not fits:
+        return "no session of any length fits: a smaller quantisation or a larger device is needed"
+    return f"would fit: sessions, {' or '.join(fits)}"
+
+
+def _alternatives(demand: Demand, held: int) -> list[tuple[int, int]]:
+    """As many sessions of the context asked for as fit, and the longest context of which one, or all that were asked
+    for, fit.
+    """
+    found = []
+    same = min(held // demand.session_bytes, demand.max_step_rows)
+    if same:
+        found.append((same, demand.context_tokens))
+    for count in {demand.sessions or 1, 1}:
+        longest = _longest_context(demand, held // count)
+        if longest and longest != demand.context_tokens:
+            found.append((count, longest))
+    return sorted(set(found), reverse=True)
+
+
+def _longest_context(demand: Demand, each: int) -> int:
+    """The longest context, in whole pages where it is longer than one, whose session takes at most `each` bytes; 0
+    for none.
+    """
+    most = demand.shape.max_context_tokens
+    low, high = 0, pages(most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = session_bytes(demand.shape, min(middle * PAGE_TOKENS, most), demand.kv_type) <= each
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return min(low * PAGE_TOKENS, most)

@@ -1,0 +1,48 @@
+"""Where a worker runs, and how much of its memory is the worker's to plan with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DeviceKind = Literal["cpu", "cuda"]
+
+PROCESS_BASE_BYTES = 256 << 20
+"""Resident memory of a CPU worker before any weight: the interpreter, NumPy, Numba's compiled kernels, tokenizer,
+HTTP.
+"""
+
+CONTEXT_BYTES = 768 << 20
+"""Memory of a GPU that a CUDA context, its modules and graphs take before any weight."""
+
+MARGIN_DIVISOR = 64
+"""One part in 64 of a GPU stays free: allocations come in 2 MiB pieces, and a driver's own use varies between
+versions.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """A device to plan for. `usable_bytes` is what is left of `memory_bytes` for weights, workspace, sessions and
+    cache.
+    """
+
+    kind: DeviceKind
+    name: str
+    memory_bytes: int
+    usable_bytes: int
+
+
+def cpu_memory(memory_bytes: int, name: str = "cpu") -> DeviceMemory:
+    """Return a CPU worker's memory: all of it but the process itself."""
+    return DeviceMemory("cpu", name, memory_bytes, max(0, memory_bytes - PROCESS_BASE_BYTES))
+
+
+def gpu_memory(memory_bytes: int, name: str = "cuda") -> DeviceMemory:
+    """Return a GPU's memory: all of it but the context and a margin."""
+    return DeviceMemory("cuda", name, memory_bytes, gpu_usable_bytes(memory_bytes))
+
+
+def gpu_usable_bytes(memory_bytes: int) -> int:
+    """Return what a worker may plan with on a GPU whose driver reports `memory_bytes`."""
+    return max(0, memory_bytes - memory_bytes // MARGIN_DIVISOR - CONTEXT_BYTES)

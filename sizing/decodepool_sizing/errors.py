@@ -1,0 +1,34 @@
+# ruff: noqa: N818 - the names say what happened, as BadModelFile does, rather than that it is an error
+"""What this room says when the outside world is at fault. Every text is one line."""
+
+from __future__ import annotations
+
+SHOWN_CHARACTERS = 80
+
+
+class BadModelFile(ValueError):
+    """The bytes are not a model this project can read. The text names the key, the tensor or the offset."""
+
+
+class UnknownArchitecture(BadModelFile):
+    """A sound file of an architecture whose shape nobody has described here."""
+
+
+class ContextTooLong(ValueError):
+    """More context was asked for than the model was made for. The text holds both numbers."""
+
+
+class CannotFit(ValueError):
+    """A plan that does not fit, with the bytes it needs, the bytes there are, and what would fit instead."""
+
+    def __init__(self, message: str, *, needed_bytes: int, available_bytes: int, advice: str) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+        self.available_bytes = available_bytes
+        self.advice = advice
+
+
+def shown(text: str) -> str:
+    """Return a name from a file as it may stand in an error: printable, on one line, not longer than a line."""
+    cut = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)

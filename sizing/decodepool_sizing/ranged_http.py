@@ -1,0 +1,126 @@
+"""Reading parts of a file over HTTP, so that sizing a model costs its header and not its weights.
+
+Every answer is held to what was asked: a server that ignores `Range`, a size that changes, a short body are errors,
+never data.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from decodepool_sizing.errors import BadModelFile, shown
+
+FIRST_REQUEST_BYTES = 256 << 10
+TIMEOUT_SECONDS = 30.0
+"""For each connection and each wait for bytes, not for the whole."""
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but takes no credential to another host and never leaves encryption."""
+
+    def redirect_request(  # noqa: PLR0917 - the signature is urllib's
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Return the request to follow a redirect with."""
+        old, new = urlsplit(req.full_url), urlsplit(newurl)
+        if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme == "http"):
+            raise BadModelFile(f"redirected from {old.scheme} to {new.scheme or 'nowhere'}, which is not followed")
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request and (old.scheme, old.netloc) == (new.scheme, new.netloc):
+            for name, value in req.unredirected_hdrs.items():
+                request.add_unredirected_header(name, value)
+        return request
+
+
+class HttpReader:
+    """Reads a file behind a URL by ranged GETs. The first request, made at once, learns the file's size."""
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        self._url = url
+        self._headers = dict(headers or {})
+        self._timeout_seconds = timeout_seconds
+        self._opener = urllib.request.build_opener(_Redirects)
+        self._identity: str | None = None
+        self.file_bytes = 0
+        self._first = self._get(0, FIRST_REQUEST_BYTES)
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        """Return the bytes `[offset, offset + length)`; fewer only at the end of the file."""
+        length = min(length, self.file_bytes - offset)
+        if length <= 0:
+            return b""
+        if offset + length <= len(self._first):
+            return self._first[offset : offset + length]
+        return self._get(offset, length)
+
+    def _get(self, offset: int, length: int) -> bytes:
+        try:
+            with self._opener.open(self._request(offset, length), timeout=self._timeout_seconds) as answer:
+                expected = self._checked_length(answer, offset, length)
+                body: bytes = answer.read(expected + 1)
+        except urllib.error.HTTPError as error:
+            raise BadModelFile(_refusal(error)) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if isinstance(error, BadModelFile):
+                raise
+            raise BadModelFile(f"cannot be fetched: {_reason(error)}") from None
+        if len(body) != expected:
+            raise BadModelFile(f"offset {offset}: the server sent {len(body)} bytes of a range of {expected}")
+        return body
+
+    def _request(self, offset: int, length: int) -> urllib.request.Request:
+        request = urllib.request.Request(self._url)  # noqa: S310 - only http and https reach this class, redirects included
+        request.add_header("Range", f"bytes={offset}-{offset + length - 1}")
+        request.add_header("Accept-Encoding", "identity")
+        request.add_header("User-Agent", "decodepool")
+        for name, value in self._headers.items():
+            request.add_unredirected_header(name, value)
+        return request
+
+    def _checked_length(self, answer: Any, offset: int, length: int) -> int:
+        if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+            raise BadModelFile(
+                "the server ignores Range requests, so the header alone cannot be read: download the file"
+            )
+        text = answer.headers.get("Content-Range") or ""
+        match = _CONTENT_RANGE.fullmatch(text)
+        if not match:
+            raise BadModelFile(f"the server's Content-Range is {shown(text)!r}, which does not tell the file's size")
+        begin, last, total = (int(number) for number in match.groups())
+        if begin != offset or last + 1 != min(offset + length, total):
+            raise BadModelFile(f"the server was asked for bytes {offset}-{offset + length - 1} and sent {begin}-{last}")
+        self._check_unchanged(total, answer.headers.get("ETag"))
+        return last + 1 - begin
+
+    def _check_unchanged(self, total: int, tag: str | None) -> None:
+        identity = f"{total} bytes, {tag}"
+        if self._identity not in (None, identity):
+            raise BadModelFile(f"the file changed while its header was read: {self._identity}, then {identity}")
+        self._identity, self.file_bytes = identity, total
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        return "the server has no bytes at all for this URL: an empty file?"
+    return f"the server answers {error.code} {shown(error.reason)}"
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "reason", error)
+    return shown(str(getattr(cause, "strerror", None) or cause or type(error).__name__))

@@ -1,0 +1,87 @@
+"""What the CPU engine runs, as tables; and why it refuses a model, as one line a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
+from decodepool_sizing.expected import DENSE_PARTS, check_tensors
+from decodepool_sizing.header import Header
+from decodepool_sizing.kv import KVType
+from decodepool_sizing.shape import ModelShape, read_shape
+from decodepool_sizing.tensor_types import TensorType
+from decodepool_sizing.weights import loaded_tensors
+
+RUN_ARCHITECTURES: frozenset[str] = frozenset(DENSE_PARTS)
+
+RUN_WEIGHT_TYPES: frozenset[TensorType] = frozenset(
+    {
+        TensorType.F32,
+        TensorType.F16,
+        TensorType.BF16,
+        TensorType.Q8_0,
+        TensorType.Q4_0,
+        TensorType.Q4_1,
+        TensorType.Q5_0,
+        TensorType.Q5_1,
+        TensorType.Q2_K,
+        TensorType.Q3_K,
+        TensorType.Q4_K,
+        TensorType.Q5_K,
+        TensorType.Q6_K,
+        TensorType.IQ4_NL,
+        TensorType.MXFP4,
+    }
+)
+
+RUN_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.F32})
+
+_NOT_YET = "the engine does not run this yet"
+
+
+def model_refusals(header: Header) -> tuple[ModelShape | None, list[str]]:
+    """Return a model's shape, None where its architecture is unknown, and why the engine refuses it. BadModelFile for
+    a broken file.
+    """
+    try:
+        shape = read_shape(header)
+    except UnknownArchitecture as error:
+        return None, [str(error)]
+    return shape, refusals(shape, header)
+
+
+def refusals(shape: ModelShape, header: Header) -> list[str]:
+    """Return why the engine would not run a model, a line for each reason; empty where it would."""
+    if shape.architecture not in RUN_ARCHITECTURES:
+        known = ", ".join(sorted(RUN_ARCHITECTURES))
+        return [f"architecture {shape.architecture}: {_NOT_YET}; it runs {known}", *_type_refusals(shape, header)]
+    if shape.experts is not None:
+        return [f"{shape.experts.count} experts in a {shape.architecture}: {_NOT_YET}", *_type_refusals(shape, header)]
+    return [*_rope_refusals(shape), *_tensor_refusals(shape, header), *_type_refusals(shape, header)]
+
+
+def _rope_refusals(shape: ModelShape) -> Iterator[str]:
+    if shape.rope.dimension_count != shape.key_length:
+        yield f"rope turns {shape.rope.dimension_count} of {shape.key_length} dimensions: {_NOT_YET}"
+    if len(set(shape.layers)) > 1:
+        yield f"layers of different sizes in a {shape.architecture}: {_NOT_YET}"
+    if shape.key_length != shape.value_length:
+        yield f"keys of {shape.key_length} and values of {shape.value_length}: {_NOT_YET}"
+
+
+def _tensor_refusals(shape: ModelShape, header: Header) -> Iterator[str]:
+    try:
+        check_tensors(shape, header)
+    except BadModelFile as error:
+        yield str(error)
+
+
+def _type_refusals(shape: ModelShape, header: Header) -> Iterator[str]:
+    """One line a type, naming the first tensor of it."""
+    seen: dict[TensorType, list[str]] = {}
+    for tensor in loaded_tensors(shape, header.tensors):
+        if tensor.type not in RUN_WEIGHT_TYPES:
+            seen.setdefault(tensor.type, []).append(tensor.name)
+    for kind, names in seen.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"tensor {names[0]}{others}: type {kind.name}: {_NOT_YET}"
