@@ -1,0 +1,54 @@
+"""Ids to sessions, and for a while why an id is no more."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from decodepool_worker.sessions.errors import SessionGone, UnknownSession
+from decodepool_worker.sessions.session import Session
+
+
+def new_id() -> str:
+    """Make an id that nobody can guess: whoever has it may use the session."""
+    return "s-" + secrets.token_urlsafe(16)
+
+
+class Registry:
+    """Live sessions in the order of their creation, and the last `remembered` gone ones with the reason."""
+
+    def __init__(self, remembered: int) -> None:
+        self._live: dict[str, Session] = {}
+        self._gone: OrderedDict[str, str] = OrderedDict()
+        self._remembered = remembered
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._live.values()))
+
+    def add(self, session: Session) -> None:
+        """Make a session findable."""
+        self._live[session.id] = session
+
+    def get(self, session_id: str) -> Session | None:
+        """Return a live session, or None."""
+        return self._live.get(session_id)
+
+    def find(self, session_id: str) -> Session:
+        """Return a live session; `SessionGone` with the reason, or `UnknownSession`."""
+        session = self._live.get(session_id)
+        if session is not None:
+            return session
+        if session_id in self._gone:
+            raise SessionGone(session_id, self._gone[session_id])
+        raise UnknownSession(session_id)
+
+    def remove(self, session: Session, reason: str) -> None:
+        """Forget a live session and remember why."""
+        del self._live[session.id]
+        self._gone[session.id] = reason
+        while len(self._gone) > self._remembered:
+            self._gone.popitem(last=False)

@@ -1,0 +1,93 @@
+"""The step: every row that is due, once through the engine, and what came of it back into the sessions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from decodepool_worker.engine.rows import Engine, NonFiniteLogits, Outcome, Sampled, Span
+from decodepool_worker.sessions.household import Household
+from decodepool_worker.sessions.session import Session, SessionEvent, SessionState
+from decodepool_worker.sessions.stats import StepObserver, StepReport
+from decodepool_worker.sessions.steps import choose_work, report_step, span_of
+
+logger = logging.getLogger(__name__)
+
+
+class Stepper:
+    """Steps a household's sessions on their engine. `fault` is None until the engine raised; then it steps no more."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        household: Household,
+        clock: Callable[[], float],
+        prefill_chunk_rows: int,
+        observe_step: StepObserver | None,
+    ) -> None:
+        self.fault: str | None = None
+        self.last_step: StepReport | None = None
+        self._engine = engine
+        self._household = household
+        self._clock = clock
+        self._prefill_chunk_rows = prefill_chunk_rows
+        self._observe_step = observe_step
+
+    def tick(self) -> bool:
+        """Run one engine step if there is work; False if there is none."""
+        sessions = self._household.sessions
+        work = choose_work(sessions, self._engine.max_step_rows, self._prefill_chunk_rows)
+        if not work or self.fault is not None:
+            return False
+        began = self._clock()
+        try:
+            spans = [self._span(session, rows) for session, rows in work]
+            outcomes = self._engine.step(spans)
+        except Exception as error:  # whatever it is, nothing that the engine says can be trusted any more
+            self.fail(error)
+            return True
+        for (session, _), span, outcome in zip(work, spans, outcomes, strict=True):
+            self._settle(session, span, outcome)
+        self._count(report_step(zip(spans, outcomes, strict=True), self._clock() - began))
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """End every session with an error, and step no more."""
+        logger.critical("the engine failed", exc_info=error)
+        self.fault = f"the engine failed: {type(error).__name__}: {error}"
+        self._household.fail_all(self.fault)
+
+    def _span(self, session: Session, rows: int) -> Span:
+        self._household.memory.cover(session.place, session.evaluated_count + rows)
+        session.served_step = self._household.totals.steps + 1
+        return span_of(session, rows)
+
+    def _settle(self, session: Session, span: Span, outcome: Outcome) -> None:
+        """Take in what the step did for one session. Its text is made here: a fault in that is the session's own."""
+        try:
+            if isinstance(outcome, NonFiniteLogits):
+                self._household.fail(session, outcome.message)
+            else:
+                self._take(session, span, outcome)
+        except Exception as error:
+            logger.exception("session %s failed", session.id)
+            self._household.fail(session, f"internal error: {error}")
+
+    def _take(self, session: Session, span: Span, sampled: Sampled | None) -> None:
+        session.evaluated_count += len(span.tokens)
+        self._household.memory.register(session.place, session.tokens, session.evaluated_count)
+        if sampled is not None and session.running_decode is not None:
+            session.tokens.append(sampled.token)
+            if session.running_decode.take(sampled) is not None:
+                self._household.advance(session, SessionEvent.STOP)
+        elif session.state is SessionState.PREFILLING and not session.pending_count:
+            self._household.advance(session, SessionEvent.FILLED)
+
+    def _count(self, report: StepReport) -> None:
+        totals = self._household.totals
+        totals.steps += 1
+        totals.decoded_tokens += report.drawn_tokens
+        totals.prefilled_tokens += report.prefill_rows
+        self.last_step = report
+        if self._observe_step is not None:
+            self._observe_step(report)
