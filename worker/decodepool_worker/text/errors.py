@@ -1,0 +1,18 @@
+"""What can be wrong with a model's text side. The first two are faults of the file, the others of one request."""
+
+from __future__ import annotations
+
+
+class BadTokenizer(ValueError):
+    """The file's tokenizer metadata is missing, malformed or of an unknown kind. The message names the key."""
+
+
+class NoTokenizer(ValueError):
+    """Text was asked of a model that carries no tokenizer (`tokenizer.ggml.model` is `none`). Tokens still work."""
+
+    def __init__(self) -> None:
+        super().__init__("the model carries no tokenizer: send and read tokens instead of text")
+
+
+class TemplateFault(ValueError):
+    """The model's chat template is absent, broken, refuses these messages, or asks for more than a template may."""

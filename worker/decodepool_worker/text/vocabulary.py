@@ -1,0 +1,176 @@
+"""A vocabulary as a GGUF file states it: read, checked, and not yet able to encode anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from decodepool_worker.text.errors import BadTokenizer
+from decodepool_worker.text.metadata import Metadata
+from decodepool_worker.text.pretokenizers import PreTokenizer, pre_tokenizer
+
+TOKENS = "tokenizer.ggml.tokens"
+MERGES = "tokenizer.ggml.merges"
+
+SPACE = "\u2581"
+"""How SPM vocabularies write a space."""
+
+
+class TokenType(IntEnum):
+    """GGUF's `token_type`."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class Model(StrEnum):
+    """The kinds of tokenizer, by their name in `tokenizer.ggml.model`."""
+
+    BYTE_BPE = "gpt2"  # merges over bytes written as letters
+    SPM = "llama"  # scores instead of merges; spaces written as U+2581
+    SPACED_BPE = "gemma4"  # merges over plain characters; spaces written as U+2581
+
+
+# Tokens that end a turn, by their text: files seldom name more than `eos_token_id`. The list is llama.cpp's, less fill-in-the-middle.
+END_OF_TURN = frozenset(
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> "
+    "[EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Tokens by id, and the rules for joining them. `scores` is empty for BPE, `merges` for SPM."""
+
+    model: Model
+    texts: list[str]
+    types: list[TokenType]
+    scores: list[float]
+    merges: list[tuple[str, str]]
+    pre: PreTokenizer
+    bos_id: int | None
+    eos_id: int | None
+    unknown_id: int | None
+    eos_ids: frozenset[int]
+    add_bos: bool
+    add_space_prefix: bool
+
+    @property
+    def spells_spaces(self) -> bool:
+        """Whether spaces are written as U+2581. A vocabulary of bytes alone has no such piece: there a space is its byte."""
+        return self.model is not Model.BYTE_BPE and any(SPACE in text for text in self.texts)
+
+
+def read_vocabulary(metadata: Metadata) -> Vocabulary | None:
+    """Read `tokenizer.ggml.*`; None for a model that says it has no tokenizer; BadTokenizer names the key that is wrong."""
+    model = _model(metadata)
+    if model is None:
+        return None
+    texts = _texts(metadata)
+    types = _types(metadata, len(texts))
+    pre = pre_tokenizer(metadata.text("tokenizer.ggml.pre")) if model is Model.BYTE_BPE else PreTokenizer(())
+    defaults = (1, 2, 0) if model is Model.SPM else (None, None, None)  # SPM files may leave out the ids that Llama 2 fixed
+    bos_id, eos_id, unknown_id = (
+        _special_id(metadata, name, default, types) for name, default in zip(("bos", "eos", "unknown"), defaults, strict=True)
+    )
+    eos_ids = _eos_ids(metadata, eos_id, texts, types)
+    for token in eos_ids:
+        types[token] = TokenType.CONTROL  # some files call them user-defined; then a user's words could end a turn
+    add_bos = metadata.flag("tokenizer.ggml.add_bos_token")
+    if add_bos is None:
+        add_bos = pre.add_bos or model is not Model.BYTE_BPE
+    add_space_prefix = metadata.flag("tokenizer.ggml.add_space_prefix")
+    return Vocabulary(
+        model=model,
+        texts=texts,
+        types=types,
+        scores=_scores(metadata, len(texts)) if model is Model.SPM else [],
+        merges=_merges(metadata) if model is not Model.SPM else [],
+        pre=pre,
+        bos_id=bos_id,
+        eos_id=eos_id,
+        unknown_id=unknown_id,
+        eos_ids=eos_ids,
+        add_bos=add_bos and bos_id is not None,
+        add_space_prefix=model is Model.SPM and add_space_prefix is not False,
+    )
+
+
+def _model(metadata: Metadata) -> Model | None:
+    name = metadata.text("tokenizer.ggml.model")
+    if name is None or name in ("none", "no_vocab"):
+        return None
+    try:
+        return Model(name)
+    except ValueError:
+        raise BadTokenizer(f"tokenizer.ggml.model: {name!r} is not a tokenizer that this worker knows") from None
+
+
+def _texts(metadata: Metadata) -> list[str]:
+    texts = metadata.texts(TOKENS)
+    if not texts:
+        raise BadTokenizer(f"{TOKENS}: absent or empty")
+    first_ids: dict[str, int] = {}
+    for index, text in enumerate(texts):
+        first = first_ids.setdefault(text, index)
+        if first != index and text:  # files pad their vocabularies with empty texts, which nothing encodes to
+            raise BadTokenizer(f"{TOKENS}[{index}]: {text!r} is token {first} already")
+    return texts
+
+
+def _types(metadata: Metadata, count: int) -> list[TokenType]:
+    key = "tokenizer.ggml.token_type"
+    numbers = metadata.integers(key)
+    if numbers is None:
+        return [TokenType.NORMAL] * count
+    if len(numbers) != count:
+        raise BadTokenizer(f"{key}: {len(numbers)} types for {count} tokens")
+    known = {int(kind): kind for kind in TokenType}
+    return [known.get(number, TokenType.UNDEFINED) for number in numbers]
+
+
+def _scores(metadata: Metadata, count: int) -> list[float]:
+    key = "tokenizer.ggml.scores"
+    scores = metadata.numbers(key)
+    if scores is None or len(scores) != count:
+        raise BadTokenizer(f"{key}: {len(scores or [])} scores for {count} tokens")
+    if any(score != score for score in scores):
+        raise BadTokenizer(f"{key}: holds NaN")
+    return scores
+
+
+def _merges(metadata: Metadata) -> list[tuple[str, str]]:
+    lines = metadata.texts(MERGES)
+    if lines is None:
+        raise BadTokenizer(f"{MERGES}: absent")
+    merges = []
+    for index, line in enumerate(lines):
+        space = line.find(" ", 1)  # a left half may itself begin with a space
+        if space < 0:
+            raise BadTokenizer(f"{MERGES}[{index}]: {line!r} is not two pieces")
+        merges.append((line[:space], line[space + 1 :]))
+    return merges
+
+
+def _special_id(metadata: Metadata, name: str, default: int | None, types: list[TokenType]) -> int | None:
+    given = metadata.token_id(f"tokenizer.ggml.{name}_token_id", len(types))
+    if given is not None:
+        return given
+    wanted = TokenType.UNKNOWN if name == "unknown" else TokenType.CONTROL
+    if default is not None and default < len(types) and types[default] is wanted:
+        return default
+    return None
+
+
+def _eos_ids(metadata: Metadata, eos_id: int | None, texts: list[str], types: list[TokenType]) -> frozenset[int]:
+    named = {metadata.token_id(f"tokenizer.ggml.{name}_token_id", len(texts)) for name in ("eot", "eom")} | {eos_id}
+    added = (TokenType.CONTROL, TokenType.USER_DEFINED)
+    known = {text: index for index, text in enumerate(texts) if text in END_OF_TURN and types[index] in added}
+    if "<|end|>" in known and {"<|return|>", "<|call|>"} <= known.keys():
+        del known["<|end|>"]  # harmony: it ends a message, not the turn
+    return frozenset(index for index in named if index is not None) | frozenset(known.values())
