@@ -104,7 +104,7 @@ def plan_capacity(demand: Demand, device: DeviceMemory) -> CapacityPlan:
     held = room if reserve is None else reserve
     fitting = max(0, held) // demand.session_bytes
     if fitting < (demand.sessions or 1):
-        raise _cannot_hold_sessions(demand, device, held)
+        raise _cannot_hold_sessions(demand, device, room)
     return _plan(demand, device, fitting, room)
 
 
@@ -160,16 +160,21 @@ def _limit(demand: Demand, fitting: int, sessions: int) -> LimitedBy:
     return LimitedBy.MEMORY if demand.cache_reserve_bytes is None else LimitedBy.CACHE_RESERVE
 
 
-def _cannot_hold_sessions(demand: Demand, device: DeviceMemory, held: int) -> CannotFit:
-    sessions = demand.sessions or 1
-    wanted = f"{sessions} session{'s' if sessions > 1 else ''} of {demand.context_tokens} tokens"
-    if demand.cache_reserve_bytes is None:
-        needed, available = demand.fixed_bytes + sessions * demand.session_bytes, device.usable_bytes
-        message = f"{wanted} need {needed} bytes with weights and workspace, but {device.name} has {available} usable"
-    else:
-        needed, available = sessions * demand.session_bytes, demand.cache_reserve_bytes
-        message = f"{wanted} need {needed} bytes, but the cache reserve is {available}"
-    return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, held))
+def _cannot_hold_sessions(demand: Demand, device: DeviceMemory, room: int) -> CannotFit:
+    sessions, each = demand.sessions or 1, demand.session_bytes
+    wanted = f"1 session of {demand.context_tokens} tokens needs"
+    if sessions > 1:
+        wanted = f"{sessions} sessions of {demand.context_tokens} tokens need"
+    reserve, needed = demand.cache_reserve_bytes, sessions * each
+    if reserve is None or needed > room:
+        needed, available = demand.fixed_bytes + needed, device.usable_bytes
+        message = f"{wanted} {needed} bytes with weights and workspace, but {device.name} has {available} usable"
+        return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, room))
+    message, advice = (
+        f"{wanted} {needed} bytes, but the cache reserve is {reserve}",
+        f"a reserve of {needed} bytes fits",
+    )
+    return CannotFit(message, needed_bytes=needed, available_bytes=reserve, advice=advice)
 
 
 def _cannot_hold_reserve(demand: Demand, device: DeviceMemory, reserve: int) -> CannotFit:

@@ -1,0 +1,247 @@
+"""`decodepool plan`: how many sessions a device holds of a model, and what limits them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
+from decodepool_sizing.devices import DeviceKind, DeviceMemory, cpu_memory, gpu_memory
+from decodepool_sizing.errors import CannotFit
+from decodepool_sizing.gpus import GPU, find_gpu
+from decodepool_sizing.host import available_memory_bytes
+from decodepool_sizing.kv import KVType
+from decodepool_sizing.quantities import parse_bytes
+from decodepool_sizing.sessions import kv_types
+from decodepool_sizing.shape import ModelShape
+from decodepool_sizing.support import RUN_KV_TYPES
+from decodepool_sizing.weights import weight_bytes
+
+from decodepool_cli.faults import FAILED, bad_input
+from decodepool_cli.model import Model, read_model
+from decodepool_cli.output import AsJson, columns, console, plain, print_json, size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+BAR_WIDTH = 64
+PART_COLOURS = {
+    "weights": "blue",
+    "workspace": "magenta",
+    "sessions": "green",
+    "cache": "cyan",
+    "unused": "bright_black",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is planned for: a device, and the GPU's own row where it was named."""
+
+    device: DeviceMemory
+    gpu: GPU | None = None
+
+
+def plan(
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE|URL", help="A GGUF file, or an http(s) URL of one.")],
+    context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
+    gpu: Annotated[str | None, typer.Option(help="Plan for a GPU by name, such as h200.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Plan for this much memory, such as 80GiB.")] = None,
+    device: Annotated[DeviceKind, typer.Option(help="What the memory belongs to.")] = "cpu",
+    kv_type: Annotated[KVType, typer.Option(help="How keys and values are kept.")] = KVType.F16,
+    sessions: Annotated[int | None, typer.Option(min=1, help="Plan exactly this many sessions.")] = None,
+    cache_reserve: Annotated[
+        str | None, typer.Option(help="Bytes that caches must leave to sessions, such as 4GiB.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Show how many sessions a device holds, and what limits them."""
+    target = _target(gpu, memory, device)
+    model = read_model(file)
+    demand = _demand(model, context, kv_type, sessions, _amount(cache_reserve, "--cache-reserve"))
+    try:
+        planned = plan_capacity(demand, target.device)
+    except CannotFit as error:
+        if not json:
+            raise
+        print_json(_described_refusal(error, demand, target.device))
+        raise typer.Exit(FAILED) from None
+    except ValueError as error:
+        raise bad_input(str(error)) from None
+    notes = [*model.refusals, *_kv_refusals(kv_type, target.device)]
+    if json:
+        print_json(described(planned, notes))
+    else:
+        _show(model, planned, target, notes)
+
+
+def described(plan: CapacityPlan, refusals: list[str]) -> dict[str, Any]:
+    """Return what is printed for `--json`."""
+    return {
+        "fits": True,
+        "sessions": plan.sessions,
+        "context_tokens": plan.context_tokens,
+        "kv_type": plan.kv_type.value,
+        "device": {"kind": plan.device.kind, "name": plan.device.name},
+        "memory_bytes": plan.device.memory_bytes,
+        "usable_bytes": plan.usable_bytes,
+        "weight_bytes": plan.weight_bytes,
+        "workspace_bytes": plan.workspace_bytes,
+        "session_bytes": plan.session_bytes,
+        "reserve_bytes": plan.reserve_bytes,
+        "cache_bytes": plan.cache_bytes,
+        "unused_bytes": plan.unused_bytes,
+        "page_bytes": plan.page_bytes,
+        "pages": plan.page_count,
+        "limited_by": plan.limited_by.value,
+        "supported": not refusals,
+        "refusals": refusals,
+    }
+
+
+def _described_refusal(error: CannotFit, demand: Demand, device: DeviceMemory) -> dict[str, Any]:
+    return {
+        "fits": False,
+        "sessions": 0,
+        "context_tokens": demand.context_tokens,
+        "kv_type": demand.kv_type.value,
+        "device": {"kind": device.kind, "name": device.name},
+        "usable_bytes": device.usable_bytes,
+        "weight_bytes": demand.weight_bytes,
+        "workspace_bytes": demand.workspace_bytes,
+        "session_bytes": demand.session_bytes,
+        "needed_bytes": error.needed_bytes,
+        "available_bytes": error.available_bytes,
+        "reason": str(error),
+        "advice": error.advice,
+    }
+
+
+def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
+    if gpu is not None and memory is not None:
+        raise bad_input("--gpu and --memory: give one of them")
+    if gpu is not None:
+        try:
+            found = find_gpu(gpu)
+        except ValueError as error:
+            raise bad_input(f"--gpu: {error}") from None
+        return Target(found.device, found)
+    amount = _amount(memory, "--memory")
+    if amount is None:
+        return Target(cpu_memory(available_memory_bytes(), "this machine"))
+    kind = cpu_memory if device == "cpu" else gpu_memory
+    return Target(kind(amount, f"a {device.upper()} with {size(amount)}"))
+
+
+def _amount(text: str | None, option: str) -> int | None:
+    try:
+        return None if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise bad_input(f"{option}: {error}") from None
+
+
+def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None) -> Demand:
+    shape = model.shape
+    if shape is None:
+        raise bad_input(f"{model.source}: {model.refusals[0]}")
+    possible = kv_types(shape)
+    if kv_type not in possible:
+        raise bad_input(
+            f"--kv-type: heads of this model cannot be kept as {kv_type}; possible are {', '.join(possible)}"
+        )
+    weights = weight_bytes(shape, model.header.tensors)
+    return Demand(shape, weights, context, kv_type, sessions, cache_reserve)
+
+
+def _kv_refusals(kv_type: KVType, device: DeviceMemory) -> list[str]:
+    if device.kind != "cpu" or kv_type in RUN_KV_TYPES:
+        return []
+    return [f"keys and values as {kv_type}: the engine does not run this yet"]
+
+
+def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) -> None:
+    out = console()
+    shape: ModelShape | None = model.shape
+    sessions = f"{plan.sessions:,} session{'s' if plan.sessions > 1 else ''} of {plan.context_tokens:,} tokens"
+    out.print(f"[bold]{sessions}[/bold]")
+    out.print(f"{plain(shape.name) if shape else ''} on {plan.device.name}", soft_wrap=True)
+    out.print(f"[dim]limited by[/dim] {_limit(plan)}", soft_wrap=True)
+    out.print()
+    out.print(_bar(plan))
+    out.print()
+    out.print(_table(plan))
+    out.print()
+    for line in _remarks(plan, target):
+        out.print(f"[dim]{line}[/dim]")
+    for note in notes:
+        out.print(f"[yellow]Not run:[/yellow] {plain(note)}")
+
+
+def _limit(plan: CapacityPlan) -> str:
+    if plan.limited_by is LimitedBy.STEP_ROWS:
+        return f"the rows of a step: {plan.max_step_rows}, one for each session"
+    if plan.limited_by is LimitedBy.SESSIONS_ASKED:
+        return f"the sessions asked for: {plan.sessions}"
+    if plan.limited_by is LimitedBy.CACHE_RESERVE:
+        return f"the cache reserve: one more session needs {size(plan.session_bytes)}"
+    return f"memory: one more session needs {size(plan.session_bytes)}, {size(_left(plan))} is left"
+
+
+def _left(plan: CapacityPlan) -> int:
+    return plan.cache_bytes + plan.unused_bytes
+
+
+def _parts(plan: CapacityPlan) -> list[tuple[str, int, str]]:
+    cached = f"{plan.cache_bytes // plan.page_bytes:,} pages" if plan.page_bytes else ""
+    return [
+        ("weights", plan.weight_bytes, ""),
+        ("workspace", plan.workspace_bytes, f"{plan.max_step_rows} rows"),
+        ("sessions", plan.reserve_bytes, f"{plan.sessions:,} x {size(plan.session_bytes)}"),
+        ("cache", plan.cache_bytes, cached),
+        ("unused", plan.unused_bytes, ""),
+    ]
+
+
+def _table(plan: CapacityPlan) -> Table:
+    table = columns("part", "", "bytes", "", "share")
+    for name, amount, note in _parts(plan):
+        colour, cell = PART_MARKS[name]
+        mark = f"[{colour}]{cell}[/] {name}"
+        table.add_row(mark, f"[dim]{note}[/dim]", f"{amount:,}", size(amount), f"{amount / plan.usable_bytes:.1%}")
+    table.add_section()
+    table.add_row("  usable", "", f"{plan.usable_bytes:,}", size(plan.usable_bytes), "")
+    return table
+
+
+def _bar(plan: CapacityPlan) -> Text:
+    """Draw the parts to scale. Whole cells by the largest remainder would hide small parts: each edge is rounded
+    instead.
+    """
+    from rich.text import Text  # noqa: PLC0415 - not for `--json`
+
+    bar, begin = Text(), 0
+    for name, amount, _ in _parts(plan):
+        end = begin + amount
+        cells = round(end * BAR_WIDTH / plan.usable_bytes) - round(begin * BAR_WIDTH / plan.usable_bytes)
+        colour, cell = PART_MARKS[name]
+        bar.append(cell * cells, style=colour)
+        begin = end
+    return bar
+
+
+def _remarks(plan: CapacityPlan, target: Target) -> list[str]:
+    kept = size(plan.device.memory_bytes - plan.usable_bytes)
+    owner = "the worker's process" if plan.device.kind == "cpu" else "the CUDA context and a margin"
+    lines = [f"{size(plan.device.memory_bytes)} of memory, {kept} of it for {owner}. Keys and values: {plan.kv_type}."]
+    if target.gpu:
+        milliseconds = 1000 * plan.weight_bytes / target.gpu.bandwidth
+        rate = target.gpu.bandwidth / 1e12
+        lines.append(f"Reading the weights once, at {rate:.1f} TB/s, takes {milliseconds:.2f} ms: no step is faster.")
+    if plan.device.name == "this machine":
+        lines.append(
+            "Planned for the memory that is available on this machine now; --memory or --gpu plans for another."
+        )
+    return lines
