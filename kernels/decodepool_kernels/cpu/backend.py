@@ -1,0 +1,186 @@
+"""A model's step on this machine's cores: the lowered program, the memory it works in, and the threads that run it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from decodepool_sizing.layouts import TILE_OUTPUTS, round_up
+from numpy.typing import NDArray
+
+from ..graph import Attention, Graph
+from .attention import UNIT_ROWS, unit_scratch_floats
+from .lower import Lowering, LogitsRows, LoweredProgram, Weights
+from .matmul import TILE_BYTES
+from .memory import CACHE_LINE_BYTES, address, aligned_bytes
+from .pages import KvPages
+from .program import ROWS, STOP, UNITS, WANTED, follow_steps, lead_step
+
+SEMAPHORE_BYTES = 64
+"""More than any libc's sem_t."""
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """What a step reads: row by row tokens, positions and page-table numbers; the tables; attention units; rows with wanted logits."""
+
+    tokens: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    row_tables: NDArray[np.int32]
+    tables: NDArray[np.int32]
+    unit_rows: NDArray[np.int32]
+    unit_counts: NDArray[np.int32]
+    wanted_rows: NDArray[np.int32]
+    wanted_slots: NDArray[np.int32]
+
+    @classmethod
+    def allocate(cls, max_rows: int, table_width: int) -> StepInputs:
+        """Return inputs with room for `max_rows` rows, each with a table of its own."""
+        rows = [np.zeros(max_rows, np.int32) for _ in range(3)]
+        picked = [np.zeros(max_rows, np.int32) for _ in range(4)]
+        return cls(*rows, np.zeros(max_rows * table_width, np.int32), *picked)
+
+    def arrays(self) -> tuple[NDArray[np.int32], ...]:
+        """Return the arrays in the order in which the compiled program takes them."""
+        return (
+            self.tokens, self.positions, self.row_tables, self.tables,
+            self.unit_rows, self.unit_counts, self.wanted_rows, self.wanted_slots,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RowRun:
+    """Consecutive rows of one session: its page table, the first row's position, and the slot that keeps the last row's logits."""
+
+    pages: Sequence[int]
+    position: int
+    tokens: Sequence[int]
+    slot: int | None
+
+
+class CpuBackend:
+    """Runs a graph. `table_width` is the pages of the longest session; every page, logits row and buffer is allocated here, once."""
+
+    def __init__(
+        self, graph: Graph, weights: Weights, pages: KvPages, *, vocabulary_size: int, slots: int, max_rows: int, table_width: int, threads: int
+    ) -> None:  # fmt: skip
+        self.max_rows = max_rows
+        self.table_width = table_width
+        self.vocabulary_size = vocabulary_size
+        self._weights = weights
+        self.pages = pages
+        self._logits_stride = round_up(vocabulary_size, TILE_OUTPUTS) * 4
+        self._logits = aligned_bytes(self._logits_stride * slots)
+        rows = LogitsRows(address(self._logits), self._logits_stride)
+        self._program: LoweredProgram = Lowering(weights, pages, rows, table_width, max_rows).lower(graph).finish()
+        self._inputs = StepInputs.allocate(max_rows, table_width)
+        self._counts = np.zeros(8, np.int64)
+        self._team = Team(self._program, self._counts, self._inputs, scratch_bytes(graph, max_rows), threads)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate results and of the threads' scratch."""
+        return self._program.arena.size + self._team.scratch.size
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the resident logits rows."""
+        return self._logits.size
+
+    def logits(self, slot: int) -> NDArray[np.float32]:
+        """Return a slot's resident logits, `[vocabulary]`; a view."""
+        row = self._logits[slot * self._logits_stride : (slot + 1) * self._logits_stride]
+        return row.view(np.float32)[: self.vocabulary_size]
+
+    def touch(self) -> None:
+        """Make every reserved byte resident."""
+        self.pages.touch()
+        self._logits.fill(0)
+        self._program.arena.fill(0)
+
+    def run(self, runs: Sequence[RowRun]) -> None:
+        """Evaluate every row of one step; the GIL is released throughout."""
+        if sum(len(run.tokens) for run in runs):
+            self._place(runs)
+            self._team.step()
+
+    def _place(self, runs: Sequence[RowRun]) -> None:
+        inputs, row, units, wanted = self._inputs, 0, 0, 0
+        for table, run in enumerate(runs):
+            count = len(run.tokens)
+            if not count:
+                continue
+            pages = run.pages[: (run.position + count - 1) // 64 + 1]
+            inputs.tables[table * self.table_width : table * self.table_width + len(pages)] = pages
+            inputs.tokens[row : row + count] = run.tokens
+            inputs.positions[row : row + count] = np.arange(run.position, run.position + count)
+            inputs.row_tables[row : row + count] = table
+            for first in range(0, count, UNIT_ROWS):
+                inputs.unit_rows[units] = row + first
+                inputs.unit_counts[units] = min(UNIT_ROWS, count - first)
+                units += 1
+            row += count
+            if run.slot is not None:
+                inputs.wanted_rows[wanted], inputs.wanted_slots[wanted] = row - 1, run.slot
+                wanted += 1
+        self._counts[ROWS], self._counts[UNITS], self._counts[WANTED] = row, units, wanted
+
+    def close(self) -> None:
+        """End the threads."""
+        self._team.close()
+
+
+def scratch_bytes(graph: Graph, max_rows: int) -> int:
+    """Return the bytes of scratch one thread needs: totals of a tile, or an attention unit's states."""
+    units = [
+        unit_scratch_floats(op.q.width // op.heads, op.heads // op.kv_heads) * 4 for op in graph.operations if isinstance(op, Attention)
+    ]
+    return round_up(max(max_rows * TILE_BYTES, *units), CACHE_LINE_BYTES)
+
+
+class Team:
+    """The threads of a program. The caller of `step` is member 0; the others wait in compiled code, without the GIL."""
+
+    def __init__(
+        self, program: LoweredProgram, counts: NDArray[np.int64], inputs: StepInputs, scratch_bytes_each: int, threads: int
+    ) -> None:
+        self.scratch = aligned_bytes(scratch_bytes_each * threads)
+        self._sync = aligned_bytes(CACHE_LINE_BYTES + SEMAPHORE_BYTES)
+        self._counts = counts
+        self._passed = 0
+        self._threads = threads
+        arrivals = address(self._sync)
+        self._start = arrivals + CACHE_LINE_BYTES
+        base = (program.records, program.reals, counts, inputs.arrays())
+        self._lead_arguments = (*base, address(self.scratch), arrivals, self._start)
+        self._followers = [
+            threading.Thread(
+                target=follow_steps,
+                args=(*base, address(self.scratch) + member * scratch_bytes_each, arrivals, self._start, member, threads),
+                name=f"decodepool-step-{member}",
+                daemon=True,
+            )
+            for member in range(1, threads)
+        ]
+        for thread in self._followers:
+            thread.start()
+
+    def step(self) -> None:
+        """Run one step with the whole team."""
+        self._passed = lead_step(*self._lead_arguments, self._passed, self._threads)
+
+    def close(self) -> None:
+        """Tell the other members to end, and wait until they have."""
+        self._counts[STOP] = 1
+        _post(self._start, len(self._followers))
+        for thread in self._followers:
+            thread.join()
+        self._followers.clear()
+
+
+def _post(semaphore: int, times: int) -> None:
+    for _ in range(times):
+        ctypes.CDLL(None).sem_post(ctypes.c_void_p(semaphore))

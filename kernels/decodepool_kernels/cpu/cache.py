@@ -1,0 +1,37 @@
+"""Where compiled code is kept, so that only a machine's first start compiles: a folder named after these sources, in the user's cache directory.
+
+numba by itself looks at one file's time stamp; here any change to any kernel is another folder. Files are written aside and renamed, so an
+interrupted start leaves no half of one. Without a writable directory each start compiles anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import numba
+from numba.core import config
+
+
+def kernel_cache_directory() -> Path:
+    """Return the folder for this version of the kernels, whether or not it exists."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return base / "decodepool" / "kernels" / digest.hexdigest()[:16]
+
+
+def prepare_cache() -> bool:
+    """Point numba at the folder; return whether it can be written."""
+    directory = kernel_cache_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError:
+        return False
+    config.CACHE_DIR = str(directory)
+    return True

@@ -1,0 +1,18 @@
+"""Rows picked out of a tensor: those whose logits are wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from .memory import float32_at
+from .team import share
+
+
+@njit  # type: ignore[untyped-decorator]
+def gather(x: int, stride: int, out: int, width: int, picked: Any, rows: int, member: int, members: int) -> None:
+    """Copy row `picked[r]` of x to row r of out."""
+    first, last = share(rows, member, members)
+    for row in range(first, last):
+        float32_at(out + row * stride, width)[:] = float32_at(x + picked[row] * stride, width)

@@ -1,0 +1,66 @@
+"""Aligned buffers, and arrays seen from an address inside compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, njit
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+CACHE_LINE_BYTES = 64
+
+
+def aligned_bytes(count: int) -> NDArray[np.uint8]:
+    """Return `count` zeroed bytes that start on a cache line. Pages are touched by the kernel only when first written."""
+    raw = np.zeros(count + CACHE_LINE_BYTES, np.uint8)
+    start = -address(raw) % CACHE_LINE_BYTES
+    return raw[start : start + count]
+
+
+def address(array: NDArray[Any]) -> int:
+    """Return the address of an array's first element."""
+    return int(array.ctypes.data)
+
+
+def _pointer(element: Any) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def pointer(typing_context: Any, where: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(element)(types.int64), generate
+
+    return pointer
+
+
+_int32_pointer = _pointer(types.int32)
+_int64_pointer = _pointer(types.int64)
+_float32_pointer = _pointer(types.float32)
+_float64_pointer = _pointer(types.float64)
+
+
+@njit  # type: ignore[untyped-decorator]
+def int32_at(where: int, count: int) -> Any:
+    """Return the `count` int32 at an address."""
+    return carray(_int32_pointer(where), (count,))
+
+
+@njit  # type: ignore[untyped-decorator]
+def int64_at(where: int, count: int) -> Any:
+    """Return the `count` int64 at an address."""
+    return carray(_int64_pointer(where), (count,))
+
+
+@njit  # type: ignore[untyped-decorator]
+def float32_at(where: int, count: int) -> Any:
+    """Return the `count` float32 at an address."""
+    return carray(_float32_pointer(where), (count,))
+
+
+@njit  # type: ignore[untyped-decorator]
+def float64_at(where: int, count: int) -> Any:
+    """Return the `count` float64 at an address."""
+    return carray(_float64_pointer(where), (count,))

@@ -1,0 +1,151 @@
+"""Matrices as the products want them: tiles of 16 outputs by blocks of 32 inputs.
+
+Within a tile's block, codes lie in groups of 4 inputs: [group][output][4]. Codes of 4 bits share bytes: groups 0-3 low, 4-7 high nibble.
+Scales lie [part][output], minima after them. Float weights lie [input][output]. Short tiles are filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, TILE_OUTPUTS, QuantLayout, round_up
+from numpy.typing import NDArray
+
+from .matmul import BLOCK_GROUPS, GROUP_INPUTS, LAYOUT_KINDS
+from .matmul_float import FLOAT_KINDS
+from .memory import aligned_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class QuantMatrix:
+    """A packed quantised matrix. `zero` is what a code of 0 stands for, negated."""
+
+    layout: QuantLayout
+    outputs: int
+    inputs: int
+    zero: int
+    codes: NDArray[np.uint8]
+    scales: NDArray[np.uint8]
+
+    @property
+    def kind(self) -> int:
+        """The layout's index among the compiled ones."""
+        return LAYOUT_KINDS.index(self.layout)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of 16 outputs."""
+        return round_up(self.outputs, TILE_OUTPUTS) // TILE_OUTPUTS
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 32 inputs."""
+        return self.inputs // BLOCK_INPUTS
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of one tile's block of codes."""
+        return TILE_OUTPUTS * BLOCK_INPUTS * self.layout.code_bits // 8
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of one tile's block of scales and minima."""
+        per_output = BLOCK_INPUTS // self.layout.sub_block * (2 if self.layout.has_minimum else 1)
+        return TILE_OUTPUTS * per_output * self.layout.scale_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes allocated."""
+        return self.codes.size + self.scales.size
+
+
+@dataclass(frozen=True, eq=False)
+class FloatMatrix:
+    """A packed F32, F16 or BF16 matrix."""
+
+    type_name: str
+    outputs: int
+    inputs: int
+    weights: NDArray[np.uint8]
+
+    @property
+    def kind(self) -> int:
+        """The type's index among the compiled ones."""
+        return FLOAT_KINDS.index(self.type_name)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of 16 outputs."""
+        return round_up(self.outputs, TILE_OUTPUTS) // TILE_OUTPUTS
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 32 inputs."""
+        return self.inputs // BLOCK_INPUTS
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one weight."""
+        return FLOAT_BYTES[self.type_name]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes allocated."""
+        return self.weights.size
+
+
+PackedMatrix = QuantMatrix | FloatMatrix
+
+
+def _whole_tiles(rows: NDArray[Any]) -> NDArray[Any]:
+    missing = -rows.shape[0] % TILE_OUTPUTS
+    return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)]) if missing else rows
+
+
+def pack_codes(codes: NDArray[np.uint8], layout: QuantLayout, target: NDArray[np.uint8]) -> None:
+    """Pack codes `[outputs, inputs]`, whole tiles, into `target`."""
+    outputs, inputs = codes.shape
+    words = np.ascontiguousarray(codes).view(np.uint32).reshape(-1, TILE_OUTPUTS, inputs // BLOCK_INPUTS, BLOCK_GROUPS)
+    grouped = words.transpose(0, 2, 3, 1)
+    packed = target.view(np.uint32).reshape(outputs // TILE_OUTPUTS, inputs // BLOCK_INPUTS, -1, TILE_OUTPUTS)
+    half = BLOCK_GROUPS // 2
+    if layout.code_bits == 8:
+        packed[...] = grouped
+    else:
+        np.bitwise_or(grouped[:, :, :half], grouped[:, :, half:] << np.uint32(4), out=packed)
+
+
+def pack_scales(scales: NDArray[Any], minima: NDArray[Any] | None, layout: QuantLayout, target: NDArray[np.uint8]) -> None:
+    """Pack scales (and minima) `[outputs, inputs / sub_block]`, whole tiles, into `target`."""
+    parts = BLOCK_INPUTS // layout.sub_block
+    kind = np.float16 if layout.scale_bytes == 2 else np.float32
+    planes = [scales] if minima is None else [scales, minima]
+    blocks = scales.shape[1] // parts
+    out = target.view(kind).reshape(-1, blocks, len(planes), parts, TILE_OUTPUTS)
+    for index, plane in enumerate(planes):
+        out[:, :, index] = plane.reshape(-1, TILE_OUTPUTS, blocks, parts).transpose(0, 2, 3, 1)
+
+
+def pack_quantised(
+    layout: QuantLayout, codes: NDArray[np.uint8], scales: NDArray[Any], minima: NDArray[Any] | None, zero: int
+) -> QuantMatrix:
+    """Pack a matrix given as codes `[outputs, inputs]` and scales (and minima) `[outputs, inputs / sub_block]`."""
+    outputs, inputs = codes.shape
+    matrix = QuantMatrix(layout, outputs, inputs, zero, np.empty(0, np.uint8), np.empty(0, np.uint8))
+    tile_blocks = matrix.tiles * matrix.blocks
+    packed_codes = aligned_bytes(tile_blocks * matrix.code_bytes)
+    packed_scales = aligned_bytes(tile_blocks * matrix.scale_bytes)
+    pack_codes(_whole_tiles(codes), layout, packed_codes)
+    pack_scales(_whole_tiles(scales), None if minima is None else _whole_tiles(minima), layout, packed_scales)
+    return QuantMatrix(layout, outputs, inputs, zero, packed_codes, packed_scales)
+
+
+def pack_float(type_name: str, values: NDArray[Any]) -> FloatMatrix:
+    """Pack weights `[outputs, inputs]`, each as the bits of its own type (u16 for F16 and BF16, f32)."""
+    outputs, inputs = values.shape
+    whole = _whole_tiles(values)
+    packed = aligned_bytes(whole.nbytes)
+    packed.view(values.dtype).reshape(-1, inputs, TILE_OUTPUTS)[...] = whole.reshape(-1, TILE_OUTPUTS, inputs).transpose(0, 2, 1)
+    return FloatMatrix(type_name, outputs, inputs, packed)

@@ -1,0 +1,163 @@
+"""The compiled interpreter: a step is a list of records, run by every member of the team with a barrier where an operation needs another's results.
+
+A record is a row of int64: operation, whether a barrier comes first, the rows it runs over (every row of the step, or those whose logits
+are wanted), then operands: addresses, strides in bytes and sizes, in the order in which its case below takes them. `reals` holds its two floats.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .attention import attention
+from .cache import prepare_cache
+from .elementwise import add, swiglu
+from .embed import embed_float, embed_quantised
+from .gather import gather
+from .kv import append
+from .matmul import matmul
+from .matmul_float import matmul_float
+from .norm import norm
+from .quantise import quantise
+from .rope import rope, rope_table
+from .team import barrier, sem_post, sem_wait
+
+IS_CACHED = prepare_cache()
+"""Asked before anything below is compiled: numba looks for its folder when it meets a function."""
+
+RECORD_WORDS = 20
+OPERANDS_AT = 3
+
+
+class Op(IntEnum):
+    """What a record does."""
+
+    EMBED_QUANTISED = 0
+    EMBED_FLOAT = 1
+    ROPE_TABLE = 2
+    NORM = 3
+    QUANTISE = 4
+    MATMUL = 5
+    MATMUL_FLOAT = 6
+    ROPE = 7
+    APPEND = 8
+    ATTENTION = 9
+    SWIGLU = 10
+    ADD = 11
+    GATHER = 12
+
+
+class Domain(IntEnum):
+    """Which rows a record runs over, and where a matrix product puts them."""
+
+    STEP = 0
+    WANTED = 1
+    WANTED_TO_SLOTS = 2
+
+
+EMBED_QUANTISED, EMBED_FLOAT, ROPE_TABLE, NORM, QUANTISE, MATMUL, MATMUL_FLOAT = (int(op) for op in list(Op)[:7])
+ROPE, APPEND, ATTENTION, SWIGLU, ADD, GATHER = (int(op) for op in list(Op)[7:])
+TO_SLOTS = int(Domain.WANTED_TO_SLOTS)
+
+ROWS, UNITS, WANTED, STOP = range(4)
+"""Where `counts` keeps the step's rows, attention units, rows with wanted logits, and the word that ends the team."""
+
+
+@njit  # type: ignore[untyped-decorator]
+def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, member: int, members: int) -> None:
+    out_rows = slots[:rows] if domain == TO_SLOTS else slots[:0]
+    if op == MATMUL:
+        matmul(
+            w[0], w[1], w[2], np.int32(w[3]), w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11],
+            out_rows, rows, totals, member, members,
+        )  # fmt: skip
+    else:
+        matmul_float(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], out_rows, rows, totals, member, members)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _positional(op: int, w: Any, reals: Any, counts: Any, inputs: Any, scratch: int, member: int, members: int) -> None:
+    _, positions, row_tables, tables, unit_rows, unit_counts, _, _ = inputs
+    rows = counts[ROWS]
+    if op == ROPE_TABLE:
+        rope_table(w[0], w[1], reals[0], positions, w[2], rows, member, members)
+    elif op == ROPE:
+        rope(w[0], w[1], w[2], w[3], w[4], w[5], w[6], rows, member, members)
+    elif op == APPEND:
+        append(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], tables, w[8], row_tables, positions, rows, member, members)
+    else:
+        attention(
+            w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), w[6], w[7], w[8], tables, w[9], row_tables, positions,
+            unit_rows, unit_counts, counts[UNITS], w[10], w[11], scratch, member, members,
+        )  # fmt: skip
+
+
+@njit  # type: ignore[untyped-decorator]
+def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, member: int, members: int) -> None:
+    tokens, wanted_rows = inputs[0], inputs[6]
+    if op == EMBED_QUANTISED:
+        embed_quantised(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], tokens, w[10], w[11], rows, member, members)
+    elif op == EMBED_FLOAT:
+        embed_float(w[0], w[1], w[2], w[3], tokens, w[4], w[5], rows, member, members)
+    elif op == NORM:
+        norm(w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), rows, member, members)
+    elif op == QUANTISE:
+        quantise(w[0], w[1], w[2], w[3], rows, member, members)
+    elif op == SWIGLU:
+        swiglu(w[0], w[1], w[2], w[3] * rows, member, members)
+    elif op == ADD:
+        add(w[0], w[1], w[2], w[3] * rows, member, members)
+    else:
+        gather(w[0], w[1], w[2], w[3], wanted_rows, rows, member, members)
+
+
+@njit  # type: ignore[untyped-decorator]
+def run_records(
+    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, arrivals: int, passed: int, member: int, members: int
+) -> int:
+    """Run one step as one member; return the barriers passed since the team began."""
+    for index in range(records.shape[0]):
+        op, needs_barrier, domain = records[index, 0], records[index, 1], records[index, 2]
+        words = records[index, OPERANDS_AT:]
+        if needs_barrier:
+            passed += 1
+            barrier(arrivals, passed * members)
+        rows = counts[ROWS] if domain == 0 else counts[WANTED]
+        if rows == 0:
+            continue
+        if op in (MATMUL, MATMUL_FLOAT):
+            _products(op, domain, words, inputs[7], rows, scratch, member, members)
+        elif op in (ROPE_TABLE, ROPE, APPEND, ATTENTION):
+            _positional(op, words, reals[index], counts, inputs, scratch, member, members)
+        else:
+            _rowwise(op, words, reals[index], inputs, rows, member, members)
+    passed += 1
+    barrier(arrivals, passed * members)
+    return passed
+
+
+@njit(nogil=True, cache=IS_CACHED)  # type: ignore[untyped-decorator]
+def lead_step(
+    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, arrivals: int, start: int, passed: int, members: int
+) -> int:
+    """Wake the other members, run the step as member 0, return the barriers passed."""
+    for _ in range(members - 1):
+        sem_post(start)
+    return run_records(records, reals, counts, inputs, scratch, arrivals, passed, 0, members)
+
+
+@njit(nogil=True, cache=IS_CACHED)  # type: ignore[untyped-decorator]
+def follow_steps(
+    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, arrivals: int, start: int, member: int, members: int
+) -> None:
+    """Run every step as one of the other members, until told to stop."""
+    passed = 0
+    while True:
+        while sem_wait(start) != 0:
+            pass
+        if counts[STOP]:
+            return
+        passed = run_records(records, reals, counts, inputs, scratch, arrivals, passed, member, members)

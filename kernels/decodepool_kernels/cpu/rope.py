@@ -1,0 +1,46 @@
+"""Rotary positions. Angles are position * frequency in f64, their cosine and sine times the magnitude rounded once to f32;
+a pair rotates as a' = fma(a, c, -(b s)), b' = fma(a, s, b c).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .memory import float32_at, float64_at
+from .team import share
+from .scalar import fma
+
+
+@njit  # type: ignore[untyped-decorator]
+def rope_table(frequencies: int, half: int, magnitude: float, positions: Any, table: int, rows: int, member: int, members: int) -> None:
+    """Write cosine and sine of every row and pair: table row = `half` cosines, then `half` sines."""
+    first, last = share(rows, member, members)
+    frequency = float64_at(frequencies, half)
+    for row in range(first, last):
+        out = float32_at(table + row * half * 8, 2 * half)
+        for i in range(half):
+            angle = positions[row] * frequency[i]
+            out[i] = np.float32(math.cos(angle) * magnitude)
+            out[half + i] = np.float32(math.sin(angle) * magnitude)
+
+
+@njit  # type: ignore[untyped-decorator]
+def rope(
+    x: int, stride: int, heads: int, width: int, half: int, interleaved: int, table: int, rows: int, member: int, members: int
+) -> None:
+    """Rotate in place the first 2 * half elements of each head: pairs (2i, 2i + 1) if interleaved, else (i, i + half)."""
+    first, last = share(rows * heads, member, members)
+    for item in range(first, last):
+        row, head = item // heads, item % heads
+        values = float32_at(x + row * stride + head * width * 4, width)
+        angles = float32_at(table + row * half * 8, 2 * half)
+        for i in range(half):
+            a, b = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
+            cosine, sine = angles[i], angles[half + i]
+            left, right = values[a], values[b]
+            values[a] = fma(left, cosine, -(right * sine))
+            values[b] = fma(left, sine, right * cosine)
