@@ -1,4 +1,4 @@
-"""What the session API and the helpers answer, as models: `/openapi.json` shows them and the tests hold answers to them."""
+"""What the session API and the helpers answer: `/openapi.json` shows it, and the tests hold answers to it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,15 @@ class SessionAnswer(Answer):
     object: Literal["session"]
     state: State
     length: int = Field(description="Tokens in the session.")
+    evaluated: int = Field(
+        description="How many of them the engine has read. The last drawn one waits for the next step."
+    )
     context_tokens: int = Field(description="Tokens it may hold; reserved, so it will never be refused them.")
     seed: int
-    system_fingerprint: str = Field(description="Equal fingerprints, tokens and seeds mean equal bits.")
+    parent: str | None = Field(description="The session it was forked from.")
+    reused_tokens: int = Field(description="Tokens of the first prompt that kept pages already held.")
     created: int = Field(description="Unix seconds.")
-    reused_tokens: int = Field(description="Tokens of the first prompt that a closed session's pages already held.")
+    system_fingerprint: str = Field(description="Equal fingerprints, tokens and seeds mean equal bits.")
 
 
 class SessionList(Answer):
@@ -55,11 +59,18 @@ class ForkAnswer(Answer):
 
 
 class TokensAnswer(Answer):
-    """A session's tokens: all there is to know about it. Create it anywhere with these and the same seed, and it goes on alike."""
+    """A session's tokens. Create it anywhere with these and the same seed, and it goes on alike."""
 
     id: str
     tokens: list[int]
     length: int
+
+
+class CancelAnswer(Answer):
+    """Whether there was anything to stop, and the session after it."""
+
+    cancelled: bool
+    session: SessionAnswer
 
 
 class ClosedAnswer(Answer):
@@ -100,7 +111,9 @@ class DecodeAnswer(Answer):
 
     id: str
     position: int = Field(description="Index of the first token drawn.")
-    tokens: list[int] = Field(description="Every token drawn, those that spelled a stop or ended the turn too: all are kept.")
+    tokens: list[int] = Field(
+        description="Every token drawn, those that spelled a stop or ended the turn too: all are kept."
+    )
     text: str = Field(description="Their text, up to a stop string, without end tokens.")
     finish_reason: FinishReason
     stop: str | int | None = Field(description="The stop text or id that ended it.")
@@ -179,12 +192,62 @@ class DetokenizeAnswer(Answer):
 class HealthAnswer(Answer):
     """Whether the step loop makes progress; the answer to a liveness probe."""
 
-    status: Literal["ok", "stalled", "failed"]
-    phase: Literal["loading", "ready", "draining", "failed"]
-    heartbeat_age_seconds: float | None
+    status: Literal["ok"]
+    phase: Literal["loading", "ready", "draining"]
 
 
 class ReadyAnswer(Answer):
     """Whether new sessions are admitted; the answer to a readiness probe."""
 
     status: Literal["ready"]
+
+
+class LivePoint(Answer):
+    """One second of the page's lines; the mean step's figures, null without steps."""
+
+    tokens_per_second: float
+    step_ms: float | None
+    rows: float | None
+
+
+class LiveSession(Answer):
+    """A session as the page shows it."""
+
+    id: str
+    state: State
+    length: int
+    evaluated: int
+    context_tokens: int
+
+
+class LiveSessions(Answer):
+    """Places for sessions, and who has them."""
+
+    capacity: int
+    list: list[LiveSession]
+
+
+class LiveMemory(Answer):
+    """The plan, its reserve and its cache split by use; and the process's resident memory, measured."""
+
+    weight_bytes: int
+    workspace_bytes: int
+    reserve_used_bytes: int
+    reserve_free_bytes: int
+    cache_used_bytes: int
+    cache_free_bytes: int
+    resident_bytes: int | None
+
+
+class LiveAnswer(Answer):
+    """What the live page draws. Only `phase` while the model is being loaded."""
+
+    phase: Literal["loading", "ready", "draining", "failed"]
+    model: str | None = None
+    architecture: str | None = None
+    context_tokens: int | None = None
+    system_fingerprint: str | None = None
+    sessions: LiveSessions | None = None
+    memory: LiveMemory | None = None
+    pages: str | None = Field(default=None, description="One letter a physical page: free, held, shared, kept.")
+    history: list[LivePoint] | None = None

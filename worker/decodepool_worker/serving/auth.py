@@ -12,7 +12,7 @@ from aiohttp import web
 from decodepool_worker.serving.errors import ApiError
 
 
-class BadKeyFile(ValueError):
+class KeyFileError(ValueError):
     """A key file that cannot be read, or holds no key."""
 
 
@@ -24,14 +24,14 @@ class ApiKeys:
 
     @classmethod
     def from_file(cls, path: Path) -> ApiKeys:
-        """Read a key file; raise `BadKeyFile` rather than serve without the keys that were asked for."""
+        """Read a key file; raise `KeyFileError` rather than serve without the keys that were asked for."""
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadKeyFile(f"{path}: {error}") from None
+            raise KeyFileError(f"{path}: {error}") from None
         keys = tuple(line.strip().encode() for line in lines if line.strip() and not line.lstrip().startswith("#"))
         if not keys:
-            raise BadKeyFile(f"{path}: no key in it")
+            raise KeyFileError(f"{path}: no key in it")
         return cls(keys)
 
     def check(self, request: web.BaseRequest) -> None:

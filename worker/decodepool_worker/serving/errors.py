@@ -1,7 +1,8 @@
 """Every way a request can be refused, as OpenAI's error object.
 
-The table `FAULTS` is the whole list: a code, the status it answers with and OpenAI's `type` for it. Handlers raise `ApiError`;
-what the rooms below raise is translated by `translation.py`; what nobody foresaw becomes `internal_error` at the same door.
+The table `FAULTS` is the whole list: a code, the status it answers with and OpenAI's `type` for it. Handlers raise
+`ApiError`; what the rooms below raise is translated by `translation.py`; what nobody foresaw becomes `internal_error`
+at the same door.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ FAULTS: dict[str, Fault] = {
     "method_not_allowed": Fault(405, INVALID),
     "session_busy": Fault(409, INVALID),
     "nothing_to_resume": Fault(409, INVALID),
+    "decode_cancelled": Fault(409, INVALID),
     "session_gone": Fault(410, INVALID),
     "body_too_large": Fault(413, INVALID),
     "no_free_session": Fault(429, "rate_limit_error", retry_after_seconds=1),
+    "decode_failed": Fault(500, "server_error"),
     "internal_error": Fault(500, "server_error"),
     "loading": Fault(503, UNAVAILABLE, retry_after_seconds=2),
     "draining": Fault(503, UNAVAILABLE, retry_after_seconds=5),

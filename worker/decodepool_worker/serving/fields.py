@@ -16,23 +16,38 @@ MAX_FORKS = 64
 
 TokenId = Annotated[int, Field(ge=0, lt=1 << 31, description="An id below the vocabulary's size.")]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_IDS)]
-Seed = Annotated[int, Field(ge=0, lt=1 << 64, description="Key of the random stream. Without one the worker picks it and says which.")]
-OpenAISeed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64, description="Key of the random stream; negative ones count modulo 2^64.")]
-MaxTokens = Annotated[int, Field(ge=1, lt=1 << 31, description="Tokens to draw at most. Without it: to the end of the context.")]
+Seed = Annotated[
+    int,
+    Field(ge=0, lt=1 << 64, description="Key of the random stream. Without one the worker picks it and says which."),
+]
+OpenAISeed = Annotated[
+    int, Field(ge=-(1 << 63), lt=1 << 64, description="Key of the random stream; negative ones count modulo 2^64.")
+]
+MaxTokens = Annotated[
+    int, Field(ge=1, lt=1 << 31, description="Tokens to draw at most. Without it: to the end of the context.")
+]
 StopString = Annotated[str, Field(min_length=1, max_length=1000)]
 StopStrings = Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOPS)]
 Stop = Annotated[StopString | StopStrings, Field(description="Text that ends the decode and is not part of its text.")]
-StopIds = Annotated[list[TokenId], Field(fail_fast=True, max_length=256, description="Ids that end the decode, kept in the session.")]
+StopIds = Annotated[
+    list[TokenId], Field(fail_fast=True, max_length=256, description="Ids that end the decode, kept in the session.")
+]
 
 Temperature = Annotated[float, Field(ge=0, le=1e6, description="0 is greedy: the lowest id among equals.")]
 TopK = Annotated[int, Field(ge=0, lt=1 << 31, description="Keep the k likeliest; 0 keeps all.")]
 TopP = Annotated[float, Field(ge=0, le=1, description="Keep the likeliest that together reach p.")]
 MinP = Annotated[float, Field(ge=0, le=1, description="Drop what is less likely than p times the likeliest.")]
-RepetitionPenalty = Annotated[float, Field(gt=0, le=100, description="Divide the logits of seen tokens; 1 changes nothing.")]
-Penalty = Annotated[float, Field(ge=-2, le=2, description="Subtract from the logits of seen tokens; 0 changes nothing.")]
+RepetitionPenalty = Annotated[
+    float, Field(gt=0, le=100, description="Divide the logits of seen tokens; 1 changes nothing.")
+]
+Penalty = Annotated[
+    float, Field(ge=-2, le=2, description="Subtract from the logits of seen tokens; 0 changes nothing.")
+]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 BiasId = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
-LogitBias = Annotated[dict[BiasId, Bias], Field(fail_fast=True, max_length=1024, description="Added to the logits of these ids.")]
+LogitBias = Annotated[
+    dict[BiasId, Bias], Field(fail_fast=True, max_length=1024, description="Added to the logits of these ids.")
+]
 
 
 class Body(BaseModel):
@@ -42,7 +57,7 @@ class Body(BaseModel):
 
 
 class Answer(BaseModel):
-    """An answer as it is documented. Built from values that are already right, so it is rendered, not checked, at run time."""
+    """An answer as it is documented: the tests hold answers to it, serving does not spend time on that."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,12 +76,14 @@ class SamplingFields(Body):
 
 
 def _refuse(value: Any) -> None:
-    if value is None or value is False or value == [] or value == {}:
+    if value is None or value is False or value in ([], {}):
         return
     raise PydanticCustomError("unsupported", "this server does not support it")
 
 
-Unsupported = Annotated[None, BeforeValidator(_refuse), Field(description="Not supported: refused unless null or empty.")]
+Unsupported = Annotated[
+    None, BeforeValidator(_refuse), Field(description="Not supported: refused unless null or empty.")
+]
 """A field of OpenAI's whose meaning would change the answer: refused by name instead of ignored."""
 
 Ignored = Annotated[Any, Field(description="Taken and ignored: it does not change the answer.")]

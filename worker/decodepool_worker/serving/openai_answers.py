@@ -1,4 +1,4 @@
-"""What OpenAI's two completion endpoints answer, whole and in chunks. The official client's own models are the reference."""
+"""What OpenAI's two completion endpoints answer. The official client's own models are the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of OpenAI's two completion endpoints: what changes the answer is honoured or refused by name, never ignored."""
+"""Bodies of OpenAI's two endpoints: what changes the answer is honoured or refused by name, never ignored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class OpenAIFields(StopFields):
     """What both endpoints share. `temperature` is 1 by default, as OpenAI has it."""
 
     model: str
-    n: Annotated[int, Field(ge=1, le=MAX_FORKS)] | None = Field(default=None, description="Answers; answer i draws with seed + i.")
+    n: Annotated[int, Field(ge=1, le=MAX_FORKS)] | None = Field(
+        default=None, description="Answers; answer i draws with seed + i."
+    )
     seed: OpenAISeed | None = None
     stream_options: StreamOptions | None = None
     user: Ignored = None
@@ -116,10 +118,9 @@ class Completion(OpenAIFields):
         """Tokens to draw at most."""
         return self.max_tokens or DEFAULT_COMPLETION_TOKENS
 
-    def prompts(self) -> list[str] | list[list[int]]:
+    def prompts(self) -> list[str | list[int]]:
         """One entry a prompt, each a text or a list of ids."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]  # a list whose first item is an id is one prompt of ids
-        return self.prompt  # type: ignore[return-value]  # and any other is a list of prompts
+        ids = [entry for entry in self.prompt if isinstance(entry, int)]
+        return [ids] if ids else [entry for entry in self.prompt if not isinstance(entry, int)]

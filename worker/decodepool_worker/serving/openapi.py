@@ -35,16 +35,17 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
     models: dict[type[BaseModel], None] = {ErrorAnswer: None}
     for route in routes:
         models.update({model: None for model in (route.body, route.answer) if model})
-    _, schema = models_json_schema([(model, "validation") for model in models], ref_template="#/components/schemas/{model}")
+    _, schema = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
     found: dict[str, Any] = schema["$defs"]
     return found
 
 
 def _operation(route: Route, *, keys: bool) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": route.operation_id,
+        "operationId": route.name,
         "summary": route.summary,
-        "tags": [route.tag],
         "responses": {str(route.status): _success(route), **_refusals(route, keys=keys)},
     }
     parameters = [_path_parameter(name) for name in PATH_PARAMETER.findall(route.path)]
@@ -53,18 +54,21 @@ def _operation(route: Route, *, keys: bool) -> dict[str, Any]:
     if parameters:
         operation["parameters"] = parameters
     if route.body:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(route.body)}}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _reference(route.body)}},
+        }
     if keys and not route.public:
         operation["security"] = [{"key": []}]
     return operation
 
 
 def _success(route: Route) -> dict[str, Any]:
-    schema = _reference(route.answer) if route.answer else {"type": "string"}
-    content: dict[str, Any] = {route.content_type: {"schema": schema}}
+    plain = {"type": "object"} if route.content_type == "application/json" else {"type": "string"}
+    content: dict[str, Any] = {route.content_type: {"schema": _reference(route.answer) if route.answer else plain}}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
-    return {"description": route.summary, "content": content}
+    return {"description": "Done.", "content": content}
 
 
 def _refusals(route: Route, *, keys: bool) -> dict[str, Any]:
@@ -73,7 +77,9 @@ def _refusals(route: Route, *, keys: bool) -> dict[str, Any]:
     for code in (*route.refusals, *(("invalid_api_key",) if keys and not route.public else ())):
         codes[FAULTS[code].status].append(code)
     content = {"application/json": {"schema": _reference(ErrorAnswer)}}
-    return {str(status): {"description": ", ".join(names), "content": content} for status, names in sorted(codes.items())}
+    return {
+        str(status): {"description": ", ".join(names), "content": content} for status, names in sorted(codes.items())
+    }
 
 
 def _reference(model: type[BaseModel]) -> dict[str, str]:
@@ -89,6 +95,6 @@ def _last_event_id() -> dict[str, Any]:
         "name": "Last-Event-ID",
         "in": "header",
         "required": False,
-        "description": "Resume: the position of the last token seen. What follows it is sent again, then the decode goes on.",
+        "description": "The position of the last token seen: what follows is sent again, then the decode goes on.",
         "schema": {"type": "string", "pattern": "^[0-9]{1,10}$"},
     }

@@ -66,10 +66,16 @@ class CreateSession(SamplingFields):
     """A new session: its first tokens, its context, its seed, and how it draws by default."""
 
     tokens: TokenIds | None = None
-    prompt: Text | None = Field(default=None, description="Text; the vocabulary's BOS is put before it where the model wants one.")
+    prompt: Text | None = Field(
+        default=None, description="Text; the vocabulary's BOS is put before it where the model wants one."
+    )
     messages: Messages | None = Field(default=None, description="Rendered by the model's chat template.")
-    parse_special: bool | None = Field(default=None, description="Read special tokens spelled in `prompt` as such; false by default.")
-    add_generation_prompt: bool | None = Field(default=None, description="End `messages` with the head of an answer; true by default.")
+    parse_special: bool | None = Field(
+        default=None, description="Read special tokens spelled in `prompt` as such; false by default."
+    )
+    add_generation_prompt: bool | None = Field(
+        default=None, description="End `messages` with the head of an answer; true by default."
+    )
     context_tokens: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(
         default=None, description="Tokens this session may hold; the worker's context by default, and at most that."
     )
@@ -87,7 +93,8 @@ class AppendTokens(Body):
     tokens: TokenIds | None = None
     text: Text | None = Field(default=None, description="Tokenized by itself, without BOS.")
     messages: Messages | None = Field(
-        default=None, description="New turns: the present turn is closed if it is open, then these follow in the template's words."
+        default=None,
+        description="New turns: the present turn is closed if it is open, then these follow in the template's words.",
     )
     parse_special: bool | None = None
     add_generation_prompt: bool | None = None
@@ -104,7 +111,9 @@ class StopFields(SamplingFields):
     stop: Stop | None = None
     stop_token_ids: StopIds | None = None
     ignore_eos: bool | None = Field(default=None, description="Go on past the model's end tokens; false by default.")
-    stream: bool | None = Field(default=None, description="Server-sent events instead of one JSON answer; false by default.")
+    stream: bool | None = Field(
+        default=None, description="Server-sent events instead of one JSON answer; false by default."
+    )
 
     def stop_strings(self) -> tuple[str, ...]:
         """The stop texts as a tuple."""
@@ -118,7 +127,9 @@ class DecodeSession(StopFields):
 
     max_tokens: MaxTokens | None = None
     logprobs: bool | None = Field(default=None, description="Log-probabilities of the raw logits for each token drawn.")
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(default=None, description="Implies `logprobs`.")
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+        default=None, description="Implies `logprobs`."
+    )
 
     def wanted_logprobs(self) -> int | None:
         """None without log-probabilities, else how many of the best beside the drawn token's own."""
@@ -130,17 +141,27 @@ class DecodeSession(StopFields):
 class ForkSession(Body):
     """Copies of a session that share its pages."""
 
-    at: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(default=None, description="How many tokens a copy keeps; all by default.")
-    n: Annotated[int, Field(ge=1, le=MAX_FORKS)] | None = Field(default=None, description="How many copies; one by default.")
-    seed: Seed | None = Field(default=None, description="Copy i draws with seed + i; without it each copy keeps the session's seed.")
+    at: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(
+        default=None, description="How many tokens a copy keeps; all by default."
+    )
+    n: Annotated[int, Field(ge=1, le=MAX_FORKS)] | None = Field(
+        default=None, description="How many copies; one by default."
+    )
+    seed: Seed | None = Field(
+        default=None, description="Copy i draws with seed + i; without it each copy keeps the session's seed."
+    )
 
 
 class Tokenize(Body):
     """Text to ids."""
 
     text: str
-    add_special: bool | None = Field(default=None, description="Put BOS before it where the model wants one; false by default.")
-    parse_special: bool | None = Field(default=None, description="Read special tokens spelled in the text as such; false by default.")
+    add_special: bool | None = Field(
+        default=None, description="Put BOS before it where the model wants one; false by default."
+    )
+    parse_special: bool | None = Field(
+        default=None, description="Read special tokens spelled in the text as such; false by default."
+    )
 
 
 class Detokenize(Body):

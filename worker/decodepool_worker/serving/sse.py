@@ -1,8 +1,8 @@
 """Server-sent events over one response: written with backpressure, kept alive, given up when the reader stalls.
 
-A reader that stops reading costs a bounded amount: the socket's buffers, 128 KiB here, and the decode's events (one small
-object a token, never more than a context). After `STALL_SECONDS` without progress the connection is dropped, which cancels
-the decode like any other disconnect.
+A reader that stops reading costs a bounded amount: the socket's buffers, 128 KiB here, and the decode's events, one
+small object a token and never more than a context. After `STALL_SECONDS` without progress the connection is dropped,
+which cancels the decode like any other disconnect.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from decodepool_worker.serving.metrics import Metrics
+
 KEEP_ALIVE_SECONDS = 10.0
 STALL_SECONDS = 30.0
 
@@ -25,7 +27,7 @@ HEADERS = {
 }
 
 
-class ReaderStalled(ConnectionError):
+class ReaderStalledError(ConnectionError):
     """The client has not read for `STALL_SECONDS`."""
 
 
@@ -46,7 +48,7 @@ class EventStream:
         except TimeoutError:
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ReaderStalled(f"the client has not read for {STALL_SECONDS:.0f} s") from None
+            raise ReaderStalledError(f"the client has not read for {STALL_SECONDS:.0f} s") from None
 
     async def keep_alive(self) -> None:
         """Write a comment whenever nothing else was written for `KEEP_ALIVE_SECONDS`."""
@@ -60,16 +62,17 @@ class EventStream:
 
 
 @asynccontextmanager
-async def event_stream(request: web.Request, headers: Mapping[str, str] | None = None) -> AsyncIterator[EventStream]:
+async def event_stream(request: web.Request, metrics: Metrics) -> AsyncIterator[EventStream]:
     """Answer a request with a stream; its keep-alive ends with the block."""
-    response = web.StreamResponse(headers={**HEADERS, **(headers or {})})
+    response = web.StreamResponse(headers=HEADERS)
     await response.prepare(request)
     stream = EventStream(response, request)
     keeper = asyncio.create_task(_until_broken(stream))
-    try:
-        yield stream
-    finally:
-        keeper.cancel()
+    with metrics.streams.track_inprogress():
+        try:
+            yield stream
+        finally:
+            keeper.cancel()
 
 
 async def _until_broken(stream: EventStream) -> None:

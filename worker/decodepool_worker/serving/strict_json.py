@@ -1,6 +1,7 @@
-"""JSON as the standard has it: no NaN, no number that overflows to infinity, no repeated key, no lone surrogate, bounded depth.
+"""JSON as the standard has it: no NaN, no number that overflows to infinity, no repeated key, bounded depth.
 
-Python's reader takes all of these, and each has once travelled from a body to a sampler or broken the answer that refused it.
+Python's reader takes all of these, and each has once travelled from a body to a sampler, or broken the answer that
+refused it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def read_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object that `data` is, or raise `ApiError` invalid_json."""
     _bound_depth(data)
     try:
-        value = json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+        value = json.loads(
+            data.decode(), parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique
+        )
     except UnicodeDecodeError as error:
         raise ApiError("invalid_json", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     except ValueError as error:

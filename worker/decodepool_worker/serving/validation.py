@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -32,11 +32,13 @@ def read_body(model: type[B], data: bytes) -> B:
 
 
 def checked_ids(ids: Iterable[int], vocabulary_size: int, param: str, *, keyed: bool = False) -> None:
-    """Raise `ApiError` for the first id the vocabulary does not have. `keyed` ids are named by value, others by place."""
+    """Raise `ApiError` for the first id that the vocabulary does not have. `keyed` ids are named by value."""
     for index, token in enumerate(ids):
         if token >= vocabulary_size:
             where = f"{param}.{token if keyed else index}"
-            raise ApiError("invalid_value", f"{where}: id {token} is not below the vocabulary's {vocabulary_size}", where)
+            raise ApiError(
+                "invalid_value", f"{where}: id {token} is not below the vocabulary's {vocabulary_size}", where
+            )
 
 
 def _refusal(error: ValidationError, body: dict[str, Any]) -> ApiError:
@@ -58,8 +60,11 @@ def _path(where: Sequence[int | str], body: Any) -> list[int | str]:
     """Keep the steps that lead through the body, and drop the names pydantic gives to a union's branches."""
     path: list[int | str] = []
     for step in where:
-        if (isinstance(body, dict) and step in body) or (isinstance(body, list) and isinstance(step, int) and step < len(body)):
-            body = body[step]
+        inside: Mapping[Any, Any] = (
+            dict(enumerate(body)) if isinstance(body, list) else body if isinstance(body, dict) else {}
+        )
+        if step in inside:
+            body = inside[step]
             path.append(step)
     return path
 

@@ -1,0 +1,114 @@
+"""The aiohttp application: the route table, and the middlewares that every request passes, outermost first.
+
+`recorded` counts and logs, `refusing` turns faults into OpenAI's error object, `keyed` asks for the API key.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from importlib.metadata import version
+
+from aiohttp import web
+
+from decodepool_worker.serving.errors import ApiError
+from decodepool_worker.serving.openapi import document
+from decodepool_worker.serving.requests import json_answer
+from decodepool_worker.serving.route_table import ROUTES
+from decodepool_worker.serving.routes import Handler
+from decodepool_worker.serving.service import DOCUMENT, SERVICE, Service, service_of
+from decodepool_worker.serving.translation import FORESEEN, translated
+
+logger = logging.getLogger("decodepool.http")
+
+MAX_BODY_BYTES = 8 << 20
+"""A body of the longest id list there may be, and twice the longest sensible text."""
+
+CLIENT_CLOSED = 499
+"""What a request is counted as when its client left first; nobody gets this status."""
+
+
+PUBLIC_PATHS = frozenset(route.path for route in ROUTES if route.public)
+
+
+def build_application(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
+    """Return the application that serves `service`."""
+    app = web.Application(middlewares=[recorded, refusing, keyed], client_max_size=max_body_bytes)
+    app[SERVICE] = service
+    app[DOCUMENT] = document(ROUTES, version("decodepool"), keys=bool(service.keys.keys))
+    for route in ROUTES:
+        app.router.add_route(route.method, route.path, route.handler)
+    return app
+
+
+@web.middleware
+async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Count and log the request, whatever becomes of it."""
+    began, status = time.perf_counter(), CLIENT_CLOSED
+    service = service_of(request)
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        route = request.match_info.route.resource.canonical if request.match_info.route.resource else "unknown"
+        service.metrics.requests.labels(request.method, route, str(status)).inc()
+        if status == CLIENT_CLOSED:
+            service.metrics.disconnects.inc()
+        fields = {
+            "method": request.method,
+            "path": request.path,
+            "status": status,
+            "seconds": round(time.perf_counter() - began, 4),
+        }
+        logger.info("%s %s %s", request.method, request.path, status, extra={"fields": fields})
+
+
+@web.middleware
+async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer every fault as OpenAI's error object. A stream that has begun tells its own faults."""
+    try:
+        return await handler(request)
+    except ApiError as error:
+        fault = error
+    except FORESEEN as error:
+        fault = translated(error)
+    except web.HTTPRequestEntityTooLarge:
+        fault = ApiError("body_too_large", f"the body is larger than {request.client_max_size} bytes")
+    except web.HTTPMethodNotAllowed as error:
+        message = f"{request.method} is not a method of {request.path}: use {', '.join(sorted(error.allowed_methods))}"
+        return _refusal(request, ApiError("method_not_allowed", message), {"Allow": error.headers["Allow"]})
+    except web.HTTPNotFound:
+        fault = ApiError("unknown_route", f"there is no {request.path[:200]}: see /openapi.json")
+    except web.HTTPException:
+        raise
+    except ConnectionError:
+        raise
+    except Exception:
+        logger.exception("%s %s failed", request.method, request.path)
+        fault = ApiError("internal_error", "the worker failed to answer; its log says why")
+    return _refusal(request, fault)
+
+
+@web.middleware
+async def keyed(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Ask for the API key, except where the route is public."""
+    if request.path not in PUBLIC_PATHS:
+        service_of(request).keys.check(request)
+    return await handler(request)
+
+
+def _refusal(request: web.Request, fault: ApiError, headers: dict[str, str] | None = None) -> web.Response:
+    service_of(request).metrics.refused.labels(fault.code).inc()
+    return json_answer(fault.body(), fault.status, {**fault.headers(), **(headers or {})})
+
+
+def _record(request: web.Request, status: int, seconds: float) -> None:
+    """Count by the route's pattern, never by the path: ids and guesses would each be a series of their own."""
+    metrics = service_of(request).metrics
+    resource = request.match_info.route.resource
+    metrics.requests.labels(request.method, resource.canonical if resource else "unknown", str(status)).inc()
+    if status == CLIENT_CLOSED:
+        metrics.disconnects.inc()
+    fields = {"method": request.method, "path": request.path, "status": status, "seconds": round(seconds, 4)}
+    logger.info("%s %s %s", request.method, request.path, status, extra={"fields": fields})

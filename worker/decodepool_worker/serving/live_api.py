@@ -1,0 +1,103 @@
+"""The live page: three files and one JSON answer that they draw once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+
+from decodepool_worker.serving.requests import json_answer
+from decodepool_worker.serving.service import Served, Service, service_of
+from decodepool_worker.sessions.pages import PageCounts, PageUse
+from decodepool_worker.sessions.session import SessionInfo
+
+SHOWN_PAGES = 8192
+"""Physical pages drawn one by one; of a larger pool the page shows the sums alone."""
+
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+async def live_page(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
+    """The live page."""
+    return _file("index.html", "text/html")
+
+
+async def live_style(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
+    """The live page's style."""
+    return _file("live.css", "text/css")
+
+
+async def live_script(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
+    """The live page's script."""
+    return _file("live.js", "text/javascript")
+
+
+async def live(request: web.Request) -> web.Response:
+    """What the live page draws, once a second."""
+    service = service_of(request)
+    phase = "failed" if service.fault else service.phase.value
+    served = service.loaded()
+    return json_answer({"phase": phase, **(await _present(service, served) if served and not service.fault else {})})
+
+
+async def _present(service: Service, served: Served) -> dict[str, Any]:
+    infos, uses = await served.worker.infos(), await served.worker.page_uses()
+    return {
+        "model": served.name,
+        "architecture": served.architecture,
+        "context_tokens": served.context_tokens,
+        "system_fingerprint": served.fingerprint,
+        "sessions": {"capacity": served.session_capacity, "list": [_session(info) for info in infos]},
+        "memory": memory_map(served, served.worker.stats().pages),
+        "pages": page_letters(uses) if len(uses) <= SHOWN_PAGES else None,
+        "history": [asdict(point) for point in service.history.points],
+    }
+
+
+def memory_map(served: Served, pages: PageCounts) -> dict[str, int | None]:
+    """Split reserve and cache by use, in proportion to pages: held by sessions, promised to them, kept for reuse."""
+    reserve, cache = served.planned["reserve_bytes"], served.planned["cache_bytes"]
+    used = reserve * pages.used // pages.reserve
+    kept = min(cache, (reserve + cache) * pages.kept // pages.total)
+    return {
+        "weight_bytes": served.planned["weight_bytes"],
+        "workspace_bytes": served.planned["workspace_bytes"],
+        "reserve_used_bytes": used,
+        "reserve_free_bytes": reserve - used,
+        "cache_used_bytes": kept,
+        "cache_free_bytes": cache - kept,
+        "resident_bytes": served.measure().get("resident_bytes"),
+    }
+
+
+def page_letters(uses: Sequence[PageUse]) -> str:
+    """Return one letter a page."""
+    return "".join([use.value[0] for use in uses])
+
+
+def _session(info: SessionInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "state": info.state.value,
+        "length": info.length,
+        "evaluated": info.evaluated_count,
+        "context_tokens": info.context_tokens,
+    }
+
+
+@cache
+def _text(name: str) -> str:
+    return files("decodepool_worker.serving").joinpath("live", name).read_text(encoding="utf-8")
+
+
+def _file(name: str, content_type: str) -> web.Response:
+    return web.Response(text=_text(name), content_type=content_type, headers=HEADERS)

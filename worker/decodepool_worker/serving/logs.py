@@ -1,0 +1,58 @@
+"""Logs on stderr: a line for a person, or one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/v1/live"})
+"""Probes and scrapes come every second: they are logged only when they fail."""
+
+
+def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
+    """Send every log record of this process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonLines() if as_json else Plain("%(asctime)s %(levelname).1s %(name)s %(message)s", "%H:%M:%S")
+    )
+    handler.addFilter(_worth_a_line)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+
+
+class Plain(logging.Formatter):
+    """One line a record, its fields at the end."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = {name: value for name, value in _fields(record).items() if name == "seconds"}
+        return super().format(record) + "".join(f" {name}={value}" for name, value in fields.items())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a record: time, level, logger, message, and the record's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    fields = getattr(record, "fields", {})
+    return fields if isinstance(fields, dict) else {}
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    fields = _fields(record)
+    return not (fields.get("path") in QUIET_PATHS and fields.get("status") == 200)

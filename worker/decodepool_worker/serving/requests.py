@@ -1,0 +1,54 @@
+"""What handlers read from a request, and how they write a whole answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from decodepool_worker.engine.rows import Sampling
+from decodepool_worker.serving.errors import ApiError
+from decodepool_worker.serving.fields import Body, SamplingFields
+from decodepool_worker.serving.service import service_of
+from decodepool_worker.serving.sse import compact
+from decodepool_worker.serving.validation import checked_ids, read_body
+
+B = TypeVar("B", bound=Body)
+
+POSITION_DIGITS = 10
+
+
+async def body_of(request: web.Request, model: type[B]) -> B:
+    """Read and check a body; large ones are parsed off the event loop."""
+    data = await request.read()
+    return await service_of(request).offload.run(len(data), read_body, model, data)
+
+
+def last_event_id(request: web.Request) -> int | None:
+    """Return the position after which a stream resumes; None for a new one."""
+    text = request.headers.get("Last-Event-ID")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= POSITION_DIGITS):
+        raise ApiError("invalid_value", f"Last-Event-ID: {text[:40]!r} is not the position of a token", "Last-Event-ID")
+    return int(text)
+
+
+def sampling_of(fields: SamplingFields, base: Sampling, vocabulary_size: int) -> Sampling:
+    """Return `base` with what the body gives put over it."""
+    given = fields.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
+    if "logit_bias" in given:
+        bias = {int(token): value for token, value in given["logit_bias"].items()}
+        checked_ids(bias, vocabulary_size, "logit_bias", keyed=True)
+        given["logit_bias"] = tuple(sorted(bias.items()))
+    return Sampling(**{**_fields(base), **given})
+
+
+def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Answer with JSON."""
+    return web.Response(text=compact(data), status=status, content_type="application/json", headers=headers)
+
+
+def _fields(sampling: Sampling) -> dict[str, Any]:
+    return {name: getattr(sampling, name) for name in Sampling.__dataclass_fields__}

@@ -1,0 +1,164 @@
+"""The life of a worker process: listen at once, load, serve, drain, end.
+
+The first SIGTERM or SIGINT drains: readiness goes, new work is refused, streams go on until they end or the deadline passes.
+The second ends them at once. Either way each gets a last event, and the process ends with 0. A failed engine ends it with 1,
+so that whoever supervises it starts a fresh one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from decodepool_worker.serving.application import MAX_BODY_BYTES, build_application
+from decodepool_worker.serving.service import Phase, Served, Service
+from decodepool_worker.sessions.errors import EngineFailed
+
+logger = logging.getLogger("decodepool.server")
+
+FAULT_POLL_SECONDS = 0.5
+LAST_WORDS_SECONDS = 2.0
+"""How long handlers have to write their last events once there is nothing left to decode."""
+
+KEEPALIVE_SECONDS = 75.0
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to serve. `drain_timeout_seconds` is what streams have after the first signal."""
+
+    drain_timeout_seconds: float = 30.0
+    max_body_bytes: int = MAX_BODY_BYTES
+
+
+Load = Callable[[], Served]
+"""Load the model, on a thread of its own; what it raises ends the process."""
+
+
+async def serve(
+    service: Service,
+    listener: socket.socket,
+    load: Load,
+    announce: Callable[[Served], None],
+    options: ServerOptions | None = None,
+) -> int:
+    """Serve until a signal or a fault; return the exit code. Raises what `load` raises."""
+    options = options or ServerOptions()
+    stopping = _Signals()
+    app = build_application(service, max_body_bytes=options.max_body_bytes)
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,  # a client that leaves ends its handler, also one that has nothing to write
+        access_log=None,
+        shutdown_timeout=LAST_WORDS_SECONDS,
+        keepalive_timeout=KEEPALIVE_SECONDS,
+    )
+    await runner.setup()
+    sampling = asyncio.create_task(service.history.run())
+    try:
+        await web.SockSite(runner, listener).start()
+        return await _live(service, load, announce, stopping, options)
+    finally:
+        sampling.cancel()
+        await runner.cleanup()
+        service.offload.close()
+        stopping.remove()
+
+
+async def _live(
+    service: Service, load: Load, announce: Callable[[Served], None], stopping: _Signals, options: ServerOptions
+) -> int:
+    loading = _on_thread(load)
+    if not await _first(loading, stopping.first):
+        service.phase = Phase.DRAINING
+        return 0
+    served = loading.result()
+    served.worker.start()
+    service.open(served)
+    announce(served)
+    try:
+        fault = asyncio.ensure_future(_fault(service))
+        if await _first(fault, stopping.first):
+            service.phase = Phase.FAILED
+            logger.critical("%s", service.fault)
+            return 1
+        await _drain(service, served, stopping, options.drain_timeout_seconds)
+        return 0
+    finally:
+        fault.cancel()
+        await served.worker.stop()
+        await asyncio.to_thread(served.close)
+
+
+async def _drain(service: Service, served: Served, stopping: _Signals, timeout_seconds: float) -> None:
+    """Wait for the streams under way, until the deadline or the second signal."""
+    service.phase = Phase.DRAINING
+    logger.info("draining: running streams have %g s", timeout_seconds)
+    draining = asyncio.ensure_future(served.worker.drain(timeout_seconds))
+    with suppress(EngineFailed):
+        if await _first(draining, stopping.second):
+            logger.info("drained" if draining.result() else "the drain's deadline has passed: streams were ended")
+    draining.cancel()
+
+
+async def _first(work: asyncio.Future[object] | asyncio.Task[object], signal_event: asyncio.Event) -> bool:
+    """Wait for either; True if the work is done."""
+    waiting = asyncio.ensure_future(signal_event.wait())
+    await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    return work.done()
+
+
+async def _fault(service: Service) -> None:
+    """Return when the engine has failed."""
+    while service.fault is None:
+        await asyncio.sleep(FAULT_POLL_SECONDS)
+
+
+class _Signals:
+    """The first SIGTERM or SIGINT, and the second."""
+
+    def __init__(self) -> None:
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._came)
+
+    def _came(self) -> None:
+        (self.second if self.first.is_set() else self.first).set()
+
+    def remove(self) -> None:
+        """Give the signals back."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+
+def _on_thread(load: Load) -> asyncio.Future[Served]:
+    """Run `load` on a daemon thread: a signal during a long load ends the process without waiting for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Served] = loop.create_future()
+
+    def run() -> None:
+        try:
+            served = load()
+        except BaseException:
+            _tell(loop, future, lambda: future.set_exception(error))
+        else:
+            _tell(loop, future, lambda: future.set_result(served))
+
+    threading.Thread(target=run, name="decodepool-load", daemon=True).start()
+    return future
+
+
+def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Served], settle: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        loop.call_soon_threadsafe(lambda: None if future.done() else settle())

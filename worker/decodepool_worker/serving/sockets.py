@@ -1,0 +1,51 @@
+"""The listening socket. What is set on it, every accepted connection inherits."""
+
+from __future__ import annotations
+
+import socket
+
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)) if hasattr(
+    socket, "TCP_KEEPIDLE"
+) else ()  # fmt: skip
+"""A peer that vanished without a word is found after 30 s: its decode ends and its row is free."""
+
+USER_TIMEOUT_MS = 30_000
+"""The same for one that vanished with data on the way to it."""
+
+BACKLOG = 1024
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a bound, listening TCP socket; port 0 takes a free one. Raises `OSError`, naming host and port."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise OSError(f"{host}: {error.strerror}") from None
+    made = socket.socket(family, kind, protocol)
+    try:
+        _set_options(made)
+        made.bind(address)
+        made.listen(BACKLOG)
+    except OSError as error:
+        made.close()
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return made
+
+
+def _set_options(made: socket.socket) -> None:
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+def url_of(made: socket.socket) -> str:
+    """Return the address to reach it at from this machine."""
+    host, port = made.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  compared, not bound
+    return f"http://{host}:{port}"

@@ -1,0 +1,27 @@
+"""`/tokenize` and `/detokenize`."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from decodepool_worker.serving.requests import body_of, json_answer
+from decodepool_worker.serving.service import service_of
+from decodepool_worker.serving.session_bodies import Detokenize, Tokenize
+from decodepool_worker.serving.validation import checked_ids
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """Text to token ids."""
+    body = await body_of(request, Tokenize)
+    served = service_of(request).served()
+    add_bos = None if body.add_special else False
+    tokens = await served.prompts.of_text(body.text, special=bool(body.parse_special), add_bos=add_bos)
+    return json_answer({"tokens": tokens, "count": len(tokens)})
+
+
+async def detokenize(request: web.Request) -> web.Response:
+    """Token ids to text."""
+    body = await body_of(request, Detokenize)
+    served = service_of(request).served()
+    checked_ids(body.tokens, served.vocabulary_size, "tokens")
+    return json_answer({"text": await served.prompts.text_of(body.tokens)})
