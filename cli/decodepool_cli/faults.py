@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from traceback import extract_tb
 
-from decodepool_sizing.errors import BadModelFile, CannotFit, ContextTooLong
+from decodepool_sizing.errors import BadManifest, BadModelFile, CannotFit, ContextTooLong
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -33,6 +33,8 @@ def translate(error: Exception) -> Fault:
             return error
         case BadModelFile() | ContextTooLong():
             return bad_input(str(error))
+        case BadManifest(faults=faults):
+            return bad_input("; ".join(faults))
         case CannotFit():
             return Fault(f"{error}; {error.advice}")
         case ModuleNotFoundError(name=str(name)):

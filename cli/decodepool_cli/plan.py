@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BAR_WIDTH = 64
-PART_COLOURS = {
-    "weights": "blue",
-    "workspace": "magenta",
-    "sessions": "green",
-    "cache": "cyan",
-    "unused": "bright_black",
+PART_MARKS = {
+    "weights": ("blue", "\u2588"),
+    "workspace": ("magenta", "\u2593"),
+    "sessions": ("green", "\u2592"),
+    "cache": ("cyan", "\u2591"),
+    "unused": ("bright_black", "\u00b7"),
 }
+"""Colour and cell of each part: they can be told apart without colours too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,10 +192,10 @@ def advise(demand: Demand, held: int) -> str:
         return (
             f"not even the weights and workspace fit: a device with {format_bytes(short)} usable would hold one session"
         )
-    fits = [f"{count} of {tokens} tokens" for count, tokens in _alternatives(demand, held)]
+    fits = [f"{count} session{'s' if count > 1 else ''} of {n} tokens" for count, n in _alternatives(demand, held)]
     if not fits:
         return "no session of any length fits: a smaller quantisation or a larger device is needed"
-    return f"would fit: sessions, {' or '.join(fits)}"
+    return f"would fit: {', or '.join(fits)}"
 
 
 def _alternatives(demand: Demand, held: int) -> list[tuple[int, int]]:

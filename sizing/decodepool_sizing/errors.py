@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SHOWN_CHARACTERS = 80
 
 
@@ -26,6 +28,14 @@ class CannotFit(ValueError):
         self.needed_bytes = needed_bytes
         self.available_bytes = available_bytes
         self.advice = advice
+
+
+class BadManifest(ValueError):
+    """A manifest with faults, one line each in `faults`, which begins with the field's path."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)
 
 
 def shown(text: str) -> str:

@@ -1,8 +1,8 @@
 """How the engines keep each weight type in memory, and so how many bytes a tensor takes once loaded.
 
-The CPU engine keeps a matrix in tiles of 16 outputs by 32 inputs: integer codes (4 or 8 bits) with one scale, and where the type has
-one a minimum, per output and sub-block: value = scale * (code - zero) + minimum. Float types keep their own width.
-Rows are padded to a whole tile, inputs to a whole block.
+The CPU engine keeps a matrix in tiles of 16 outputs by 32 inputs: integer codes (4 or 8 bits) with one scale, and
+where the type has one a minimum, per output and sub-block: value = scale * (code - zero) + minimum. Float types keep
+their own width. Rows are padded to a whole tile, inputs to a whole block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class QuantLayout:
-    """How codes are kept: bits of a code, inputs that share a scale, whether there is a minimum, bytes of a scale (2: f16, 4: f32)."""
+    """How codes are kept: bits of a code, inputs that share a scale, whether there is a minimum, bytes of a scale (2:
+    f16, 4: f32).
+    """
 
     code_bits: int
     sub_block: int
@@ -51,7 +53,9 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def matrix_bytes(type_name: str, inputs: int, outputs: int) -> int:
-    """Return the bytes that the CPU engine allocates for one `outputs x inputs` matrix of a GGUF type; KeyError for a type it lacks."""
+    """Return the bytes that the CPU engine allocates for one `outputs x inputs` matrix of a GGUF type; KeyError for a
+    type it lacks.
+    """
     elements = round_up(inputs, BLOCK_INPUTS) * round_up(outputs, TILE_OUTPUTS)
     if type_name in FLOAT_BYTES:
         return elements * FLOAT_BYTES[type_name]
@@ -66,7 +70,9 @@ def vector_bytes(length: int) -> int:
 
 
 def repacked_bytes(type_name: str, dims: Sequence[int], size_bytes: int) -> int:
-    """Return the bytes a tensor takes once loaded. `dims` fastest first; a type the engines do not run yet counts as in the file."""
+    """Return the bytes a tensor takes once loaded. `dims` fastest first; a type the engines do not run yet counts as
+    in the file.
+    """
     if len(dims) == 1:
         return vector_bytes(dims[0])
     if type_name not in FLOAT_BYTES and type_name not in QUANT_LAYOUTS:

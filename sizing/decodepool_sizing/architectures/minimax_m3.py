@@ -1,4 +1,4 @@
-"""minimax-m3: attention over blocks that an indexer picks; each sparse layer keeps the indexer's keys beside its own."""
+"""minimax-m3: attention over blocks that an indexer picks; sparse layers keep the indexer's keys beside their own."""
 
 from __future__ import annotations
 
