@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from decodepool_worker.serving.offload import SMALL_CHARACTERS, Offload
 from decodepool_worker.serving.session_bodies import Message
 from decodepool_worker.text.errors import NoTokenizer, TemplateFault
-from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
 from decodepool_worker.text.vocabulary import TokenType
+
+if TYPE_CHECKING:
+    from decodepool_worker.text.templates import ChatTemplate
 
 Rendered = list[dict[str, Any]]
 

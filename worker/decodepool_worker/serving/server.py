@@ -1,8 +1,8 @@
 """The life of a worker process: listen at once, load, serve, drain, end.
 
-The first SIGTERM or SIGINT drains: readiness goes, new work is refused, streams go on until they end or the deadline passes.
-The second ends them at once. Either way each gets a last event, and the process ends with 0. A failed engine ends it with 1,
-so that whoever supervises it starts a fresh one.
+The first SIGTERM or SIGINT drains: readiness goes, new work is refused, streams go on until they end or the deadline
+passes. The second ends them at once. Either way each gets a last event, and the process ends with 0. A failed engine
+ends it with 1, so that whoever supervises it starts a fresh one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -109,9 +111,9 @@ async def _drain(service: Service, served: Served, stopping: _Signals, timeout_s
     draining.cancel()
 
 
-async def _first(work: asyncio.Future[object] | asyncio.Task[object], signal_event: asyncio.Event) -> bool:
+async def _first(work: asyncio.Future[Any], signal_event: asyncio.Event) -> bool:
     """Wait for either; True if the work is done."""
-    waiting = asyncio.ensure_future(signal_event.wait())
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(signal_event.wait())
     await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     return work.done()
@@ -119,7 +121,7 @@ async def _first(work: asyncio.Future[object] | asyncio.Task[object], signal_eve
 
 async def _fault(service: Service) -> None:
     """Return when the engine has failed."""
-    while service.fault is None:
+    while service.fault is None:  # noqa: ASYNC110  the step loop's thread knows no event of this loop
         await asyncio.sleep(FAULT_POLL_SECONDS)
 
 
@@ -150,10 +152,10 @@ def _on_thread(load: Load) -> asyncio.Future[Served]:
     def run() -> None:
         try:
             served = load()
-        except BaseException:
-            _tell(loop, future, lambda: future.set_exception(error))
+        except BaseException as error:  # whatever it is, it is raised where it is waited for
+            _tell(loop, future, partial(future.set_exception, error))
         else:
-            _tell(loop, future, lambda: future.set_result(served))
+            _tell(loop, future, partial(future.set_result, served))
 
     threading.Thread(target=run, name="decodepool-load", daemon=True).start()
     return future

@@ -1,0 +1,152 @@
+"""A worker on a real socket, in a thread with an event loop of its own; and a reader of what it streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from email.message import Message
+from typing import Any
+
+from aiohttp import web
+from decodepool_worker.serving.application import build_application
+from decodepool_worker.serving.auth import ApiKeys
+from decodepool_worker.serving.service import Service
+from decodepool_worker.serving.sockets import listening_socket, url_of
+from tests.serving.byte_model import ByteEngine, Gate, served_bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a request got."""
+
+    status: int
+    headers: Message
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass
+class Live:
+    """A running worker. `gate` paces its engine."""
+
+    url: str
+    port: int
+    service: Service
+    engine: ByteEngine
+    gate: Gate
+    loop: asyncio.AbstractEventLoop
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Send one request on a connection of its own. `body` is JSON, unless it is bytes."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.headers, answer.read().decode())
+
+    def post(self, path: str, body: Any = None, status: int = 200, **headers: str) -> Any:
+        """POST; return the JSON answer, of the expected status."""
+        answer = self.call("POST", path, {} if body is None else body, **headers)
+        assert answer.status == status, (answer.status, answer.text[:300])
+        return answer.json
+
+    def get(self, path: str, status: int = 200) -> Any:
+        """GET; return the JSON answer, of the expected status."""
+        answer = self.call("GET", path)
+        assert answer.status == status, (answer.status, answer.text[:300])
+        return answer.json
+
+    def create(self, text: str = "A B C", **more: Any) -> str:
+        """Create a session; return its id."""
+        session_id: str = self.post("/v1/sessions", {"prompt": text, **more}, 201)["id"]
+        return session_id
+
+    def decode(self, session_id: str, **body: Any) -> Any:
+        """Decode greedily and whole."""
+        return self.post(f"/v1/sessions/{session_id}/decode", {"temperature": 0, **body})
+
+    def stream(self, session_id: str, last_event_id: int | None = None, **body: Any) -> list[dict[str, Any]]:
+        """Decode greedily as events; return them all."""
+        headers = {} if last_event_id is None else {"Last_Event_ID": str(last_event_id)}
+        path = f"/v1/sessions/{session_id}/decode"
+        return events(self.call("POST", path, {"temperature": 0, "stream": True, **body}, **headers).text)
+
+    def until(self, claim: Callable[[], Any], seconds: float = 5.0) -> float:
+        """Wait until `claim` holds; return how long that took."""
+        began = time.monotonic()
+        while not claim():
+            assert time.monotonic() - began < seconds, "it did not come to that in time"
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def busy(self) -> int:
+        """How many sessions are decoding."""
+        return sum(session["state"] == "decoding" for session in self.get("/v1/sessions")["data"])
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """Parse an event stream: a list of {event, id, data}, JSON decoded."""
+    found = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+        if lines:
+            fields: dict[str, Any] = dict(line.split(": ", 1) for line in lines)
+            fields["data"] = fields["data"] if fields["data"] == "[DONE]" else json.loads(fields["data"])
+            found.append(fields)
+    return found
+
+
+@contextmanager
+def live_worker(
+    *, sessions: int = 4, context_tokens: int = 512, keys: tuple[bytes, ...] = (), load: bool = True, step_seconds: float = 0.0
+) -> Iterator[Live]:
+    """Run a worker that serves the byte model; with `load` False it stays at loading."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="live-server")
+    thread.start()
+    gate = Gate(step_seconds)
+    engine = ByteEngine(page_count=2 * sessions * context_tokens // 64, slot_count=sessions, pace=gate)
+    listener = listening_socket("127.0.0.1", 0)
+    starting = _start(listener, engine, ApiKeys(keys), sessions if load else None, context_tokens)
+    service, runner = asyncio.run_coroutine_threadsafe(starting, loop).result(10)
+    url = url_of(listener)
+    try:
+        yield Live(url, listener.getsockname()[1], service, engine, gate, loop)
+    finally:
+        gate.release()
+        asyncio.run_coroutine_threadsafe(_stop(service, runner), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+async def _start(
+    listener: socket.socket, engine: ByteEngine, keys: ApiKeys, sessions: int | None, context_tokens: int
+) -> tuple[Service, web.AppRunner]:
+    service = Service(keys)
+    runner = web.AppRunner(build_application(service), handler_cancellation=True, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    if sessions is not None:
+        served = served_bytes(service, engine, context_tokens=context_tokens, sessions=sessions)
+        served.worker.start()
+        service.open(served)
+    return service, runner
+
+
+async def _stop(service: Service, runner: web.AppRunner) -> None:
+    served = service.loaded()
+    if served is not None:
+        await served.worker.stop()
+    await runner.cleanup()
+    service.offload.close()
