@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from decodepool_sizing.layouts import TILE_OUTPUTS, round_up
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from ..graph import Attention, Graph
 from .attention import UNIT_ROWS, unit_scratch_floats
 from .lower import Lowering, LogitsRows, LoweredProgram, Weights
+from .kv import PAGE_TOKENS
 from .matmul import TILE_BYTES
 from .memory import CACHE_LINE_BYTES, address, aligned_bytes
 from .pages import KvPages
@@ -51,14 +53,24 @@ class StepInputs:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class RowRun:
+class RowRun(Protocol):
     """Consecutive rows of one session: its page table, the first row's position, and the slot that keeps the last row's logits."""
 
-    pages: Sequence[int]
-    position: int
-    tokens: Sequence[int]
-    slot: int | None
+    @property
+    def pages(self) -> Sequence[int]:
+        """Physical page of tokens [64 i, 64 i + 64)."""
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the first token."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The rows' tokens; none for a run that evaluates nothing."""
+
+    @property
+    def slot(self) -> int | None:
+        """Resident logits row, None where no logits are wanted."""
 
 
 class CpuBackend:
@@ -109,11 +121,9 @@ class CpuBackend:
 
     def _place(self, runs: Sequence[RowRun]) -> None:
         inputs, row, units, wanted = self._inputs, 0, 0, 0
-        for table, run in enumerate(runs):
+        for table, run in enumerate(run for run in runs if run.tokens):
             count = len(run.tokens)
-            if not count:
-                continue
-            pages = run.pages[: (run.position + count - 1) // 64 + 1]
+            pages = run.pages[: (run.position + count - 1) // PAGE_TOKENS + 1]
             inputs.tables[table * self.table_width : table * self.table_width + len(pages)] = pages
             inputs.tokens[row : row + count] = run.tokens
             inputs.positions[row : row + count] = np.arange(run.position, run.position + count)
@@ -126,6 +136,8 @@ class CpuBackend:
             if run.slot is not None:
                 inputs.wanted_rows[wanted], inputs.wanted_slots[wanted] = row - 1, run.slot
                 wanted += 1
+        if not 0 <= inputs.tokens[:row].min() <= inputs.tokens[:row].max() < self.vocabulary_size:
+            raise ValueError(f"a token outside the vocabulary of {self.vocabulary_size} reached the step")
         self._counts[ROWS], self._counts[UNITS], self._counts[WANTED] = row, units, wanted
 
     def close(self) -> None:

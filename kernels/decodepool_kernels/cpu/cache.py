@@ -15,13 +15,18 @@ import numba
 from numba.core import config
 
 
-def kernel_cache_directory() -> Path:
-    """Return the folder for this version of the kernels, whether or not it exists."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+def kernel_digest() -> str:
+    """Return a digest of these sources and of the compiler."""
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    return base / "decodepool" / "kernels" / digest.hexdigest()[:16]
+    return digest.hexdigest()[:16]
+
+
+def kernel_cache_directory() -> Path:
+    """Return the folder for this version of the kernels, whether or not it exists."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "decodepool" / "kernels" / kernel_digest()
 
 
 def prepare_cache() -> bool:

@@ -1,0 +1,77 @@
+"""The engine on CPU cores: the kernels' program runs the rows, the sampler draws from the logits it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from decodepool_kernels.cpu.backend import CpuBackend
+from decodepool_kernels.cpu.lower import Weights
+from decodepool_kernels.cpu.pages import KvPages
+from decodepool_kernels.graph import Graph
+from decodepool_sizing.capacity import CapacityPlan
+from decodepool_sizing.kv import pages as pages_of
+from decodepool_sizing.shape import ModelShape
+from numpy.typing import NDArray
+
+from .rows import Outcome, Span
+from .sampling import draw_token
+
+
+class CpuEngine:
+    """Holds a model's weights, pages and logits rows; all of the plan is allocated and resident once this returns."""
+
+    def __init__(self, graph: Graph, weights: Weights, shape: ModelShape, plan: CapacityPlan, threads: int) -> None:
+        heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
+        self._pages = KvPages(plan.kv_type.value, heads, plan.page_count)
+        self._backend = CpuBackend(
+            graph,
+            weights,
+            self._pages,
+            vocabulary_size=shape.vocabulary_size,
+            slots=plan.sessions,
+            max_rows=plan.max_step_rows,
+            table_width=pages_of(plan.context_tokens),
+            threads=threads,
+        )
+        self._backend.touch()
+        self.page_count = plan.page_count
+        self.slot_count = plan.sessions
+        self.max_step_rows = plan.max_step_rows
+        self.vocabulary_size = shape.vocabulary_size
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate results and scratch."""
+        return self._backend.workspace_bytes
+
+    @property
+    def sessions_bytes(self) -> int:
+        """Bytes of pages and resident logits rows."""
+        return self._pages.size_bytes + self._backend.logits_bytes
+
+    def step(self, spans: Sequence[Span]) -> list[Outcome]:
+        """Evaluate every row, then draw where asked."""
+        self._backend.run(spans)
+        return [self._draw(span) for span in spans]
+
+    def _draw(self, span: Span) -> Outcome:
+        if span.draw is None or span.slot is None:
+            return None
+        return draw_token(self.logits(span.slot), span.draw)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy one page of every layer."""
+        self._pages.copy(source, target)
+
+    def logits(self, slot: int) -> NDArray[np.float32]:
+        """Return a slot's resident logits; a view that the next step overwrites."""
+        return self._backend.logits(slot)
+
+    def copy_logits(self, source: int, target: int) -> None:
+        """Copy one resident logits row."""
+        self.logits(target)[:] = self.logits(source)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._backend.close()

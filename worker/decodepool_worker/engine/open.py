@@ -1,0 +1,146 @@
+"""From a model file to an engine that is ready: header, plan, weights, graph, memory. The one door for every command and the server."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from decodepool_kernels.cpu.cache import kernel_digest
+from decodepool_kernels.cpu.lower import Weights
+from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
+from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceMemory, cpu_memory
+from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.header import Header, read_header
+from decodepool_sizing.host import available_memory_bytes
+from decodepool_sizing.kv import KVType
+from decodepool_sizing.readers import FileReader, file_reader
+from decodepool_sizing.shape import ModelShape
+from decodepool_sizing.support import model_refusals
+from decodepool_sizing.weights import weight_bytes
+
+from ..model.registry import model_graph
+from ..weights.loader import LoadedWeights, Progress, load_weights
+from .cpu import CpuEngine
+
+DEFAULT_SESSIONS = 8
+"""Sessions of a worker that is told neither how many nor how much memory."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model whose header has been read, checked, and found runnable."""
+
+    header: Header
+    shape: ModelShape
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to step. `fingerprint` names everything that decides a stream's bits: equal fingerprints mean equal streams."""
+
+    engine: CpuEngine
+    shape: ModelShape
+    metadata: Mapping[str, object]
+    plan: CapacityPlan
+    fingerprint: str
+    loaded_weight_bytes: int
+
+    def measured(self) -> dict[str, int]:
+        """Return what is really allocated, in bytes under the plan's names, and the process's resident memory."""
+        return {
+            "weight_bytes": self.loaded_weight_bytes,
+            "workspace_bytes": self.engine.workspace_bytes,
+            "sessions_and_cache_bytes": self.engine.sessions_bytes,
+            "resident_bytes": psutil.Process().memory_info().rss,
+        }
+
+    def planned(self) -> dict[str, int]:
+        """Return the plan's bytes under its names, and the resident memory it foresees."""
+        plan = self.plan
+        parts = {name: int(getattr(plan, name)) for name in ("weight_bytes", "workspace_bytes", "reserve_bytes", "cache_bytes")}
+        resident = PROCESS_BASE_BYTES + sum(parts.values())
+        return {**parts, "session_bytes": plan.session_bytes, "usable_bytes": plan.usable_bytes, "resident_bytes": resident}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a worker is asked to hold. No `memory_bytes`: what the sessions need, and as much again to remember closed ones."""
+
+    context_tokens: int
+    sessions: int | None = None
+    kv_type: KVType = KVType.F16
+    memory_bytes: int | None = None
+    cache_reserve_bytes: int | None = None
+    threads: int | None = None
+
+
+def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> Loaded:
+    """Open a model file. BadModelFile for a file that is broken or that the engine does not run; CannotFit with the numbers."""
+    with file_reader(path) as reader:
+        model = read_model(reader)
+        plan = plan_worker(model, wanted)
+        threads = wanted.threads or usable_cores()
+        weights = load_weights(reader, model.header, model.shape, threads=threads, progress=progress)
+    return assemble(model, weights, plan, threads)
+
+
+def read_model(reader: FileReader) -> ModelFile:
+    """Read and check a model's header; BadModelFile with the first reason why it cannot run."""
+    header = read_header(reader)
+    shape, reasons = model_refusals(header)
+    if shape is None or reasons:
+        raise BadModelFile(reasons[0])
+    return ModelFile(header, shape)
+
+
+def plan_worker(model: ModelFile, wanted: Wanted) -> CapacityPlan:
+    """Plan a worker on this machine; CannotFit, ContextTooLong, ValueError as `plan_capacity` raises them."""
+    weights = weight_bytes(model.shape, model.header.tensors)
+    sessions = wanted.sessions
+    if sessions is None and wanted.memory_bytes is None and wanted.cache_reserve_bytes is None:
+        sessions = DEFAULT_SESSIONS
+    demand = Demand(
+        model.shape,
+        weights,
+        context_tokens=wanted.context_tokens,
+        kv_type=wanted.kv_type,
+        sessions=sessions,
+        cache_reserve_bytes=wanted.cache_reserve_bytes,
+    )
+    return plan_capacity(demand, _memory(demand, wanted))
+
+
+def _memory(demand: Demand, wanted: Wanted) -> DeviceMemory:
+    if wanted.memory_bytes is not None:
+        return cpu_memory(wanted.memory_bytes)
+    host = cpu_memory(available_memory_bytes(), "this machine")
+    if demand.sessions is None:
+        return host
+    reserve = demand.cache_reserve_bytes or demand.sessions * demand.session_bytes
+    enough = demand.fixed_bytes + reserve + demand.sessions * demand.session_bytes
+    return DeviceMemory("cpu", host.name, host.memory_bytes, min(host.usable_bytes, enough))
+
+
+def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threads: int) -> Loaded:
+    """Build the graph and the engine around loaded weights."""
+    factors = weights.vectors.get("rope_freqs.weight")
+    graph = model_graph(model.shape, model.header, None if factors is None else factors.tolist())
+    engine = CpuEngine(graph, Weights(weights.matrices, weights.vectors), model.shape, plan, threads)
+    fingerprint = stream_fingerprint(weights.digest, plan.kv_type)
+    return Loaded(engine, model.shape, model.header.metadata, plan, fingerprint, weights.size_bytes)
+
+
+def stream_fingerprint(weights_digest: str, kv_type: KVType) -> str:
+    """Digest what decides a stream's bits: weights, kernels, kv type, and the machine's kind and libm."""
+    parts = (weights_digest, kernel_digest(), kv_type.value, "cpu", platform.machine(), "-".join(platform.libc_ver()))
+    return "dp-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def usable_cores() -> int:
+    """Return the cores this process may run on."""
+    return len(os.sched_getaffinity(0))

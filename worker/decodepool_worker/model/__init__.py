@@ -1,0 +1,1 @@
+"""The architectures: each one file, its step written once in the graph's vocabulary."""

@@ -1,0 +1,1 @@
+"""From a model file's tensors to matrices as the kernels keep them."""

@@ -1,0 +1,82 @@
+"""Loading: every tensor of the trunk read, checked, packed, and its digest taken on the way.
+
+Bytes are read with pread and not through a mapping: a file cut short under a mapping kills the process by a signal, here it is one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from decodepool_kernels.cpu.packing import PackedMatrix
+from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.header import Header, TensorInfo
+from decodepool_sizing.readers import FileReader
+from decodepool_sizing.shape import ModelShape
+from decodepool_sizing.weights import loaded_tensors
+from numpy.typing import NDArray
+
+from .matrices import packed_matrix, padded_vector
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes loaded so far and in all, from any thread."""
+
+
+@dataclass(frozen=True)
+class LoadedWeights:
+    """Packed matrices and f32 vectors by tensor name; the digest of all bytes that were loaded; the bytes they take in memory."""
+
+    matrices: dict[str, PackedMatrix]
+    vectors: dict[str, NDArray[np.float32]]
+    digest: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes allocated."""
+        return sum(m.size_bytes for m in self.matrices.values()) + sum(v.nbytes for v in self.vectors.values())
+
+
+def load_weights(reader: FileReader, header: Header, shape: ModelShape, *, threads: int, progress: Progress | None = None) -> LoadedWeights:
+    """Load every tensor of the trunk with `threads` threads. BadModelFile names the first tensor at fault."""
+    tensors = loaded_tensors(shape, header.tensors)
+    tracker = _Tracker(sum(tensor.size_bytes for tensor in tensors), progress)
+
+    def load(tensor: TensorInfo) -> tuple[PackedMatrix | NDArray[np.float32], bytes]:
+        raw = reader(tensor.offset, tensor.size_bytes)
+        if len(raw) != tensor.size_bytes:
+            raise BadModelFile(f"tensor {tensor.name}: the file was cut while loading: {len(raw)} of {tensor.size_bytes} bytes")
+        loaded = padded_vector(tensor, raw) if len(tensor.dims) == 1 else packed_matrix(tensor, raw)
+        tracker.add(len(raw))
+        return loaded, hashlib.sha256(raw).digest()
+
+    with ThreadPoolExecutor(threads) as pool:
+        results = list(pool.map(load, tensors))
+    loaded = {tensor.name: part for tensor, (part, _) in zip(tensors, results, strict=True)}
+    return LoadedWeights(
+        {name: part for name, part in loaded.items() if not isinstance(part, np.ndarray)},
+        {name: part for name, part in loaded.items() if isinstance(part, np.ndarray)},
+        _digest(header, tensors, [digest for _, digest in results]),
+    )
+
+
+class _Tracker:
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _digest(header: Header, tensors: list[TensorInfo], digests: list[bytes]) -> str:
+    """Digest what decides a stream's bits: the metadata and every loaded tensor."""
+    total = hashlib.sha256()
+    for key, value in sorted(header.metadata.items()):
+        total.update(f"{key}={value!r};".encode())
+    for tensor, digest in zip(tensors, digests, strict=True):
+        total.update(f"{tensor.name} {tensor.dims} {tensor.type.name} ".encode() + digest)
+    return total.hexdigest()
