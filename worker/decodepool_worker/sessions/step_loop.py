@@ -1,8 +1,8 @@
 """The thread that owns a residence: commands in, steps, results out.
 
-A turn is: every command that waits, then one step, then everything they made is delivered at once. So a command waits
-for one step at most, and a step of sixteen streams wakes the listener's loop once. With no work the thread sleeps on
-the queue.
+A turn is: every command that waits, their answers delivered at once, one step, its results delivered at once. So a
+command is answered within a step, and a step of sixteen streams wakes the listener's loop once. With no work the
+thread sleeps on the queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from decodepool_worker.sessions.session import SessionState
 T = TypeVar("T")
 Callback = Callable[[], None]
 Deliver = Callable[[Sequence[Callback]], None]
-"""Takes the results of one turn, on the loop's thread, and has them called on the listener's."""
+"""Takes results together, on the loop's thread, and has them called on the listener's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class StepLoop:
             self._commands.put(command)
 
     def post(self, callback: Callback) -> None:
-        """Deliver a callback at the end of this turn. From commands and sinks only, which run on the thread."""
+        """Deliver a callback with what else this half of the turn makes. From commands and sinks only."""
         self._results.append(callback)
 
     def when_quiet(self, callback: Callback) -> None:
-        """Deliver a callback at the end of the first turn that leaves no stream under way. From commands only."""
+        """Deliver a callback as soon as no stream is under way. From commands only."""
         self._on_quiet = callback
 
     def stop(self) -> None:
@@ -87,20 +87,22 @@ class StepLoop:
 
     def _run(self) -> None:
         is_busy, is_open = False, True
+        idle_seconds: float | None = None
         while is_open:
-            commands = self._gather(wait=not is_busy)
+            commands = self._gather(wait=not is_busy, idle_seconds=idle_seconds)
             self._turn_began = self._clock()
             is_open = None not in commands
             for command in commands:
                 if command is not None:
                     self._guard(command)
+            idle_seconds = self._guard(self._residence.close_idle)
+            self._publish()
             is_busy = is_open and bool(self._guard(self._residence.tick))
             self._publish()
         self._turn_began = None
 
-    def _gather(self, *, wait: bool) -> list[Callback | None]:
+    def _gather(self, *, wait: bool, idle_seconds: float | None) -> list[Callback | None]:
         """Return the commands that wait; without work, sleep until there is one or an idle session's time has come."""
-        idle_seconds = self._residence.close_idle()
         commands: list[Callback | None] = []
         if wait:
             self._turn_began = None
