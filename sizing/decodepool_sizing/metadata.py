@@ -50,7 +50,7 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, Value]:
     for index in range(count):
         key = cursor.string(f"key {index}", limits.KEY_BYTES)
         if not key or not key.isprintable():
-            raise BadModelFile(f"key {index}: {shown(key)!r} is empty or has unprintable characters")
+            raise BadModelFile(f"key {index}: '{shown(key)}' is empty or has unprintable characters")
         if key in metadata:
             raise BadModelFile(f"{shown(key)}: this key comes twice")
         metadata[key] = _read_value(cursor, _value_type(cursor, key), shown(key), 0)

@@ -49,7 +49,7 @@ def read_tensor_table(
 def _read_entry(cursor: Cursor, index: int) -> TensorInfo:
     name = cursor.string(f"name of tensor {index}", limits.TENSOR_NAME_BYTES)
     if not name or not name.isprintable():
-        raise BadModelFile(f"name of tensor {index}: {shown(name)!r} is empty or has unprintable characters")
+        raise BadModelFile(f"name of tensor {index}: '{shown(name)}' is empty or has unprintable characters")
     what = f"tensor {shown(name)}"
     dimensions = cursor.u32(what)
     if not 1 <= dimensions <= limits.DIMENSIONS:
