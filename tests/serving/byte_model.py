@@ -22,7 +22,7 @@ from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.text.tokenizer import Tokenizer
 from numpy.typing import NDArray
 
-ALPHABET = b"A B C D E F G H I J K L M N O P Q R S T U V W X Y Z "
+ALPHABET = list(b"A B C D E F G H I J K L M N O P Q R S T U V W X Y Z ")
 START, END = 256, 257
 TOKENIZER_ROWS, MATRIX_ROWS = 258, 264
 NAN_TOKEN = 7

@@ -81,6 +81,21 @@ class Live:
         path = f"/v1/sessions/{session_id}/decode"
         return events(self.call("POST", path, {"temperature": 0, "stream": True, **body}, **headers).text)
 
+    @contextmanager
+    def open_stream(self, session_id: str, **body: Any) -> Iterator[Iterator[str]]:
+        """Decode as events and yield their lines; leave the block early and the client is gone."""
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            wanted = json.dumps({"temperature": 0, "stream": True, **body})
+            connection.request("POST", f"/v1/sessions/{session_id}/decode", wanted)
+            answer = connection.getresponse()
+            with closing(answer):
+                yield (line.decode().rstrip("\n") for line in answer)
+
+    def close_all(self) -> None:
+        """Close every session."""
+        for session in self.get("/v1/sessions")["data"]:
+            self.call("DELETE", f"/v1/sessions/{session['id']}")
+
     def until(self, claim: Callable[[], Any], seconds: float = 5.0) -> float:
         """Wait until `claim` holds; return how long that took."""
         began = time.monotonic()

@@ -1,0 +1,143 @@
+"""A33 and its kin: whatever the bytes, the answer is a 400 that names field and value, in JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import get_args
+
+import pytest
+from decodepool_worker.serving.errors import ApiError
+from decodepool_worker.serving.fields import Body, SamplingFields
+from decodepool_worker.serving.openai_bodies import ChatCompletion, Completion
+from decodepool_worker.serving.session_bodies import CreateSession, DecodeSession, ForkSession
+from decodepool_worker.serving.validation import read_body
+
+CHAT = '"model": "m", "messages": [{"role": "user", "content": "x"}]'
+
+
+def refusal(model: type[Body], data: bytes | str) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        read_body(model, data if isinstance(data, bytes) else data.encode())
+    json.dumps(caught.value.body(), allow_nan=False)
+    assert caught.value.status == 400
+    return caught.value
+
+
+NO_NUMBER = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"0.7"', "true", "[1]", "{}", "1" * 5000]
+
+
+@pytest.mark.parametrize("value", NO_NUMBER, ids=lambda text: text[:12])
+@pytest.mark.parametrize("name", [name for name in SamplingFields.model_fields if name != "logit_bias"])
+def test_what_is_no_number_is_refused(name: str, value: str) -> None:
+    fault = refusal(DecodeSession, f'{{"{name}": {value}}}')
+    assert fault.code == "invalid_json" or fault.param == name
+
+
+NO_ID = ["NaN", "1e999", "-1", "2147483648", "9223372036854775808", "1.0", "true", "null", '"5"', "[1]"]
+
+
+@pytest.mark.parametrize("value", NO_ID)
+@pytest.mark.parametrize("model, name", [(CreateSession, "tokens"), (DecodeSession, "stop_token_ids")])
+def test_what_is_no_id_is_refused_and_its_place_named(model: type[Body], name: str, value: str) -> None:
+    fault = refusal(model, f'{{"{name}": [1, {value}]}}')
+    assert fault.code == "invalid_json" or fault.param == f"{name}.1"
+
+
+@pytest.mark.parametrize("key", ["-1", "1.0", "x", "", " 1", "1e3", "01", "99999999999"])
+def test_logit_bias_keys_are_ids(key: str) -> None:
+    assert "logit_bias" in (refusal(DecodeSession, json.dumps({"logit_bias": {key: 1}})).param or "")
+
+
+@pytest.mark.parametrize("value", ["null", "0.7", "1", "0", "-0.0", "1e6"])
+def test_numbers_are_taken_and_null_is_the_default(value: str) -> None:
+    read = read_body(DecodeSession, f'{{"temperature": {value}}}'.encode())
+    assert read.temperature == (None if value == "null" else float(value))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[]", b'"x"', b"1", b"null", b"{", b"\x00", b'{"a":1,"a":2}', b'{"tokens":[1],"tokens":[2]}', b"\xff", b"\xef\xbb\xbf{}",
+     '{"tokens":[1]}'.encode("utf-16"), b"[" * 5000 + b"]" * 5000, b'{"a":' * 5000 + b"1" + b"}" * 5000, b'{"a":' * 5000,
+     b"nan", b"{'tokens': [1]}", b'{"tokens": [1],}'],
+    ids=lambda data: repr(data[:16]),
+)  # fmt: skip
+def test_what_is_no_json_object_is_refused(data: bytes) -> None:
+    assert refusal(CreateSession, data).code == "invalid_json"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b'{"tokens": [1' + b",[]" * 700_000, b'{"tokens": ["5"' + b',"5"' * 700_000 + b"]}", b'"' + b'\\"' * 1_000_000,
+     b'{"tokens": [1' + b",1" * 1_100_000 + b"]}", b'{"prompt": "' + b"[" * 1_000_000],
+    ids=["brackets", "strings", "quotes", "ids", "brackets in a string"],
+)  # fmt: skip
+def test_large_hostile_bodies_cost_little(data: bytes) -> None:
+    began = time.process_time()
+    refusal(CreateSession, data)
+    assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize(
+    "model, data, code, param",
+    [
+        (CreateSession, "{}", "invalid_value", None),
+        (CreateSession, "", "invalid_value", None),
+        (CreateSession, '{"tokens": [1], "prompt": "x"}', "invalid_value", None),
+        (CreateSession, '{"tokens": []}', "invalid_value", "tokens"),
+        (CreateSession, '{"prompt": ""}', "invalid_value", "prompt"),
+        (CreateSession, '{"prompt": "\\ud800"}', "invalid_value", "prompt"),
+        (CreateSession, '{"tokens": [1], "tempurature": 1}', "unknown_field", "tempurature"),
+        (CreateSession, '{"messages": [{"role": "user"}]}', "missing_field", "messages.0.content"),
+        (CreateSession, '{"messages": [{"role": "bob", "content": "x"}]}', "invalid_value", "messages.0.role"),
+        (CreateSession, '{"messages": []}', "invalid_value", "messages"),
+        (CreateSession, '{"tokens": [1], "seed": 18446744073709551616}', "invalid_value", "seed"),
+        (CreateSession, '{"tokens": [1], "seed": 1.0}', "invalid_value", "seed"),
+        (CreateSession, '{"tokens": [1], "context_tokens": 0}', "invalid_value", "context_tokens"),
+        (DecodeSession, '{"max_tokens": 0}', "invalid_value", "max_tokens"),
+        (DecodeSession, '{"max_tokens": -1}', "invalid_value", "max_tokens"),
+        (DecodeSession, '{"max_tokens": 1.5}', "invalid_value", "max_tokens"),
+        (DecodeSession, '{"top_p": 1.01}', "invalid_value", "top_p"),
+        (DecodeSession, '{"stop": [""]}', "invalid_value", "stop.0"),
+        (DecodeSession, '{"stop": [1]}', "invalid_value", "stop.0"),
+        (DecodeSession, '{"stream": 1}', "invalid_value", "stream"),
+        (DecodeSession, '{"stream": "true"}', "invalid_value", "stream"),
+        (ForkSession, '{"at": 0}', "invalid_value", "at"),
+        (ForkSession, '{"n": 65}', "invalid_value", "n"),
+        (Completion, '{"model": "m", "prompt": []}', "invalid_value", "prompt"),
+        (Completion, '{"model": "m", "prompt": [1, "a"]}', "invalid_value", "prompt.1"),
+        (Completion, '{"model": "m", "prompt": "a", "suffix": "b"}', "unsupported_parameter", "suffix"),
+        (Completion, '{"model": "m", "prompt": "a", "echo": true}', "unsupported_parameter", "echo"),
+        (ChatCompletion, f'{{{CHAT}, "tools": [{{}}]}}', "unsupported_parameter", "tools"),
+        (ChatCompletion, f'{{{CHAT}, "response_format": {{"type": "json_object"}}}}', "invalid_value", "response_format.type"),
+        (ChatCompletion, f'{{{CHAT}, "top_logprobs": 2}}', "invalid_value", None),
+        (ChatCompletion, f'{{{CHAT}, "stream_options": {{}}}}', "invalid_value", None),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_field(model: type[Body], data: str, code: str, param: str | None) -> None:
+    fault = refusal(model, data)
+    assert (fault.code, fault.param) == (code, param)
+    assert param is None or fault.message.startswith(param)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ['"user": "u"', '"metadata": {"a": "b"}', '"store": true', '"tools": []', '"tools": null', '"seed": -1', '"stop": null',
+     '"response_format": {"type": "text"}', '"logit_bias": {"50256": -100}', '"parallel_tool_calls": true', '"n": null'],
+)  # fmt: skip
+def test_what_does_not_change_the_answer_is_taken(extra: str) -> None:
+    read_body(ChatCompletion, f"{{{CHAT}, {extra}}}".encode())
+
+
+@pytest.mark.parametrize(
+    "prompt, prompts",
+    [('"a"', ["a"]), ('["a", "b"]', ["a", "b"]), ("[1, 2]", [[1, 2]]), ("[[1], [2, 3]]", [[1], [2, 3]]), ('""', [""])],
+)
+def test_prompts_come_in_four_shapes(prompt: str, prompts: list[object]) -> None:
+    assert read_body(Completion, f'{{"model": "m", "prompt": {prompt}}}'.encode()).prompts() == prompts
+
+
+def test_every_numeric_field_is_bounded_in_the_schema() -> None:
+    for name, field in SamplingFields.model_fields.items():
+        bounds = [type(each).__name__ for each in get_args(get_args(field.annotation)[0])]
+        assert name == "logit_bias" or bounds, name
