@@ -13,10 +13,10 @@ for _power, _letter in enumerate("KMGTPE", start=1):
         _UNITS[_letter + _suffix] = 1000**_power
 _UNITS |= {"B": 1, "k": 1000, "kB": 1000}
 
-QUANTITY_PATTERN = r"^[0-9]{1,18}(\.[0-9]{1,9})?([KMGTPE]i?B?|kB?|B)?$"
+QUANTITY_PATTERN = r"^[0-9]{1,19}(\.[0-9]{1,9})?([KMGTPE]i?B?|kB?|B)?$"
 """The texts that `parse_bytes` takes, for schemas."""
 
-_QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([A-Za-z]{0,3})")
+_QUANTITY = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)([A-Za-z]{0,3})")
 LARGEST_BYTES = 1 << 60
 
 

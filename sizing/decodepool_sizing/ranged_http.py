@@ -38,6 +38,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         """Return the request to follow a redirect with."""
         old, new = urlsplit(req.full_url), urlsplit(newurl)
         if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme == "http"):
+            fp.close()
             raise BadModelFile(f"redirected from {old.scheme} to {new.scheme or 'nowhere'}, which is not followed")
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request and (old.scheme, old.netloc) == (new.scheme, new.netloc):
@@ -75,7 +76,8 @@ class HttpReader:
                 expected = self._checked_length(answer, offset, length)
                 body: bytes = answer.read(expected + 1)
         except urllib.error.HTTPError as error:
-            raise BadModelFile(_refusal(error)) from None
+            with error:
+                raise BadModelFile(_refusal(error)) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             if isinstance(error, BadModelFile):
                 raise

@@ -158,7 +158,7 @@ def tensors() -> list[Tensor]:
 
 
 def tiny(metadata: Mapping[str, Any] | None = None, /, **changes: Any) -> bytes:
-    """The sound model with changes: metadata by key, tensors (`edit`) by name and field; None takes a key or tensor away."""
+    """The sound model, changed: metadata by key, tensors (`edit`) by name and field; None takes one away."""
     merged = {key: value for key, value in {**METADATA, **(metadata or {})}.items() if value is not None}
     edits: dict[str, dict[str, Any] | None] = changes.pop("edit", {})
     edited = [replace(t, **(edits.get(t.name) or {})) for t in tensors() if edits.get(t.name, {}) is not None]

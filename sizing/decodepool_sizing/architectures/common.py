@@ -93,6 +93,8 @@ def read_rope(keys: Keys, key_length: int) -> RopeShape:
     turned = keys.count("rope.dimension_count", key_length)
     if turned % 2:
         raise keys.fault("rope.dimension_count", f"{turned} is odd; dimensions turn in pairs")
+    if turned > key_length:
+        raise keys.fault("rope.dimension_count", f"{turned} is more than the key length, {key_length}")
     return RopeShape(turned, keys.real("rope.freq_base", DEFAULT_ROPE_BASE), _scaling(keys))
 
 
