@@ -1,1 +1,1 @@
-"""Text at the edges of a session: vocabularies, tokens to text and back, stop strings, chat templates. A leaf: imports no other room."""
+"""Text at the edges of a session: tokens from text and back, stop strings, chat templates. Imports no other room."""

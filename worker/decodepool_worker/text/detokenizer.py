@@ -2,11 +2,12 @@
 
 The rules:
 - Text comes out in whole characters: bytes that begin one are kept until it is complete.
-- Bytes that are no UTF-8 become U+FFFD by the rule of Python's `bytes.decode("utf-8", "replace")`: one for each longest piece
-  that could have begun a character, so FF gives one, C0 80 two, ED A0 80 three, and a character cut by the end one.
+- Bytes that are no UTF-8 become U+FFFD by the rule of Python's `bytes.decode("utf-8", "replace")`: one for each longest
+  piece that could have begun a character. So FF gives one, C0 80 two, ED A0 80 three, a character cut by the end one.
 - The pieces joined are the whole: pushing tokens one by one and decoding them at once give the same text.
 - Marks (control tokens and those that end a turn) are no text, unless `special` asks to see them.
-- SPM encoding puts a space before the first word of a text and after each mark; that space, and no other, is taken off again.
+- SPM encoding puts a space before the first word of a text and after each token that it matched whole; that space, and
+  no other, is taken off again.
 
 Work per token is that of its own bytes: nothing is decoded twice.
 """

@@ -25,20 +25,21 @@ def build_encoder(vocabulary: Vocabulary) -> Tokenizer:
         encoder.normalizer = normalizers.Sequence([*prefix, normalizers.Replace(" ", SPACE)])
     if vocabulary.model is Model.SPACED_BPE:
         encoder.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), "isolated")
-    encoder.add_tokens(_added(vocabulary, TokenType.USER_DEFINED))
+    whole = _ids_of(vocabulary, TokenType.USER_DEFINED)
+    encoder.add_tokens([AddedToken(vocabulary.texts[token], normalized=False) for token in whole])
     return encoder
 
 
 def build_splitter(vocabulary: Vocabulary) -> tuple[Tokenizer, list[int]]:
     """Return an encoder that finds control tokens in text and nothing else, and their ids in its numbering."""
     splitter = Tokenizer(models.BPE())
-    splitter.add_special_tokens(_added(vocabulary, TokenType.CONTROL))
-    return splitter, [index for index, kind in enumerate(vocabulary.types) if kind is TokenType.CONTROL and vocabulary.texts[index]]
+    ids = _ids_of(vocabulary, TokenType.CONTROL)
+    splitter.add_special_tokens([AddedToken(vocabulary.texts[token], normalized=False, special=True) for token in ids])
+    return splitter, ids
 
 
-def _added(vocabulary: Vocabulary, wanted: TokenType) -> list[AddedToken]:
-    pairs = zip(vocabulary.texts, vocabulary.types, strict=True)
-    return [AddedToken(text, normalized=False, special=wanted is TokenType.CONTROL) for text, kind in pairs if kind is wanted and text]
+def _ids_of(vocabulary: Vocabulary, wanted: TokenType) -> list[int]:
+    return [token for token, kind in enumerate(vocabulary.types) if kind is wanted and vocabulary.texts[token]]
 
 
 def _bpe(vocabulary: Vocabulary) -> models.BPE:

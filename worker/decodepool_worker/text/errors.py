@@ -1,3 +1,4 @@
+# ruff: noqa: N818 - the names say what is the matter, rather than that it is an error
 """What can be wrong with a model's text side. The first two are faults of the file, the others of one request."""
 
 from __future__ import annotations

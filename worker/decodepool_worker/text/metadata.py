@@ -8,13 +8,12 @@ from typing import TypeVar
 
 from decodepool_worker.text.errors import BadTokenizer
 
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A GGUF header's keys and values. Each method returns None for an absent key and raises BadTokenizer for a wrong type."""
+    """A GGUF header's keys and values. Every method gives None for an absent key, BadTokenizer for a wrong type."""
 
     values: Mapping[str, object]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from decodepool_worker.text.errors import BadTokenizer
-from decodepool_worker.text.vocabulary import SPACE, Model, TokenType, Vocabulary
+from decodepool_worker.text.vocabulary import SPACE, TOKENS, Model, TokenType, Vocabulary
 
 
 class Pieces:
-    """Bytes of tokens, by id. Worked out on demand: a table of a quarter of a million would cost a second of every start."""
+    """Bytes of tokens, by id, worked out on demand: a table of a quarter of a million would slow every start."""
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:
         self._texts = vocabulary.texts if vocabulary else []
@@ -26,7 +26,9 @@ class Pieces:
 
     def is_added(self, token: int) -> bool:
         """Tell whether a token is matched whole in text, so that encoding begins afresh after it."""
-        return 0 <= token < len(self._texts) and (self._types[token] is TokenType.USER_DEFINED or self.is_special(token))
+        if not 0 <= token < len(self._texts):
+            return False
+        return self._types[token] is TokenType.USER_DEFINED or self.is_special(token)
 
     def token_bytes(self, token: int, *, special: bool) -> bytes:
         """Return a token's bytes; without `special`, none for a mark. None either for an id past the vocabulary."""
@@ -50,7 +52,9 @@ def _check_byte_tokens(texts: list[str], types: list[TokenType]) -> None:
     valid = {f"<0x{value:02X}>" for value in range(256)}
     for index, kind in enumerate(types):
         if kind is TokenType.BYTE and texts[index] not in valid:
-            raise BadTokenizer(f"tokenizer.ggml.tokens[{index}]: {texts[index]!r} has the type of a byte, but is not written like <0x0A>")
+            raise BadTokenizer(
+                f"{TOKENS}[{index}]: {texts[index]!r} has the type of a byte but is not written like <0x0A>"
+            )
 
 
 def _letters() -> dict[str, bytes]:

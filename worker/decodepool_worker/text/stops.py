@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Finds the first of several stop strings in text that comes in pieces. Raises ValueError for an empty stop string."""
+    """Finds the first of several stop strings in text that comes in pieces. An empty one is a ValueError."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         if not all(stops):

@@ -1,8 +1,8 @@
 """Text to tokens and back, for one model.
 
 Two rules hold throughout:
-- Text never becomes a control token unless the caller says `special=True`; user-defined tokens are text, and are matched whole.
-- `decode(encode(text)) == text` wherever the vocabulary can spell the text: decoding undoes what encoding added, no more.
+- Text never becomes a control token unless the caller says `special=True`; user-defined tokens are text, matched whole.
+- `decode(encode(text)) == text` wherever the vocabulary can spell the text: decoding undoes what encoding added.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from decodepool_worker.text.encoders import build_encoder, build_splitter
 from decodepool_worker.text.errors import NoTokenizer
 from decodepool_worker.text.metadata import Metadata
 from decodepool_worker.text.pieces import Pieces
-from decodepool_worker.text.vocabulary import TokenType, Vocabulary, read_vocabulary
+from decodepool_worker.text.vocabulary import Vocabulary, read_vocabulary
 
 
 class Tokenizer:
     """A model's tokenizer. Safe to use from several threads; encoding leaves the GIL to them.
 
-    A model without a tokenizer has one of these too: its text calls raise NoTokenizer, its detokenizer gives empty text.
+    A model without a tokenizer has one of these too: its text calls raise NoTokenizer, its detokenizer gives no text.
     """
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:
@@ -42,7 +42,7 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Return the tokens of `text`.
 
-        `special`: control tokens spelled in `text` become those tokens; for templates and for callers who ask, never for a user's words.
+        `special`: control tokens spelled in `text` become those tokens: for templates, never for a user's words unasked.
         `add_bos` None does what the file says, but not twice: text that begins with the token already gets no other.
         A lone surrogate, which is no character and which UTF-8 cannot hold, is encoded as U+FFFD.
         """
@@ -91,7 +91,7 @@ class Tokenizer:
         return self.vocabulary
 
     def _encode_plain(self, texts: list[str]) -> list[list[int]]:
-        # encode_batch_fast, for one text too: of the library's calls, those for batches are the ones that release the GIL.
+        # Those for batches, even of one text: of the library's calls they alone release the GIL.
         return [encoding.ids for encoding in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _encode_special(self, text: str) -> list[int]:

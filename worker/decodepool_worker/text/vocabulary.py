@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -36,11 +37,21 @@ class Model(StrEnum):
     SPACED_BPE = "gemma4"  # merges over plain characters; spaces written as U+2581
 
 
-# Tokens that end a turn, by their text: files seldom name more than `eos_token_id`. The list is llama.cpp's, less fill-in-the-middle.
-END_OF_TURN = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> "
-    "[EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[".split()
+# Tokens that end a turn, by their text: files seldom name more than `eos_token_id`. llama.cpp's, less fill-in-the-middle.
+_CHAT_ENDS = (
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<end_of_utterance>",
+    "<EOT>",
+    "_<EOT>",
 )
+_TOOL_ENDS = ("<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<|eom_id|>", "<|tool_response>")
+_TEXT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[EOT]", "[e~[")
+_DEEPSEEK_END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
+END_OF_TURN = frozenset((*_CHAT_ENDS, *_TOOL_ENDS, *_TEXT_ENDS, _DEEPSEEK_END))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +73,22 @@ class Vocabulary:
 
     @property
     def spells_spaces(self) -> bool:
-        """Whether spaces are written as U+2581. A vocabulary of bytes alone has no such piece: there a space is its byte."""
+        """Whether spaces are written as U+2581. A vocabulary of bytes alone cannot: there a space is its byte."""
         return self.model is not Model.BYTE_BPE and any(SPACE in text for text in self.texts)
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary | None:
-    """Read `tokenizer.ggml.*`; None for a model that says it has no tokenizer; BadTokenizer names the key that is wrong."""
+    """Read `tokenizer.ggml.*`: None for a model without a tokenizer, BadTokenizer with the key for one that is wrong."""
     model = _model(metadata)
     if model is None:
         return None
     texts = _texts(metadata)
     types = _types(metadata, len(texts))
     pre = pre_tokenizer(metadata.text("tokenizer.ggml.pre")) if model is Model.BYTE_BPE else PreTokenizer(())
-    defaults = (1, 2, 0) if model is Model.SPM else (None, None, None)  # SPM files may leave out the ids that Llama 2 fixed
-    bos_id, eos_id, unknown_id = (
-        _special_id(metadata, name, default, types) for name, default in zip(("bos", "eos", "unknown"), defaults, strict=True)
-    )
+    spm = model is Model.SPM  # such files may leave out the ids that Llama 2 fixed
+    bos_id = _special_id(metadata, "bos", types, 1 if spm else None)
+    eos_id = _special_id(metadata, "eos", types, 2 if spm else None)
+    unknown_id = _special_id(metadata, "unknown", types, 0 if spm else None)
     eos_ids = _eos_ids(metadata, eos_id, texts, types)
     for token in eos_ids:
         types[token] = TokenType.CONTROL  # some files call them user-defined; then a user's words could end a turn
@@ -89,15 +100,15 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary | None:
         model=model,
         texts=texts,
         types=types,
-        scores=_scores(metadata, len(texts)) if model is Model.SPM else [],
-        merges=_merges(metadata) if model is not Model.SPM else [],
+        scores=_scores(metadata, len(texts)) if spm else [],
+        merges=[] if spm else _merges(metadata),
         pre=pre,
         bos_id=bos_id,
         eos_id=eos_id,
         unknown_id=unknown_id,
         eos_ids=eos_ids,
         add_bos=add_bos and bos_id is not None,
-        add_space_prefix=model is Model.SPM and add_space_prefix is not False,
+        add_space_prefix=spm and add_space_prefix is not False,
     )
 
 
@@ -139,7 +150,7 @@ def _scores(metadata: Metadata, count: int) -> list[float]:
     scores = metadata.numbers(key)
     if scores is None or len(scores) != count:
         raise BadTokenizer(f"{key}: {len(scores or [])} scores for {count} tokens")
-    if any(score != score for score in scores):
+    if any(map(math.isnan, scores)):
         raise BadTokenizer(f"{key}: holds NaN")
     return scores
 
@@ -157,7 +168,7 @@ def _merges(metadata: Metadata) -> list[tuple[str, str]]:
     return merges
 
 
-def _special_id(metadata: Metadata, name: str, default: int | None, types: list[TokenType]) -> int | None:
+def _special_id(metadata: Metadata, name: str, types: list[TokenType], default: int | None) -> int | None:
     given = metadata.token_id(f"tokenizer.ggml.{name}_token_id", len(types))
     if given is not None:
         return given
