@@ -8,43 +8,79 @@ All of it is a function of the row's own position and pages: neither the step's 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from .kv import PAGE_TOKENS, widen_head
+from .kv import KV_F16, PAGE_TOKENS, widen_head
 from .memory import float32_at
-from .scalar import exp, fma
 from .team import share
-from .vector import ADDRESS, F32, I32, I64, LANES, Emit, constant, vector
+from .vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
 
 GROUP_BLOCKS = 8
 UNIT_ROWS = 16
 """Rows of one session that share a widened block: work split, no arithmetic."""
+MOST_QUERIES = 4
+"""Queries that run against a block together: 16 sums, a block's row and a factor fit the 32 vector registers."""
+ROWS_WORTH_WIDENING = 4
+"""Rows from which on a block of f16 is widened once for all instead of in passing; widening is exact."""
 TOKEN_VECTORS = PAGE_TOKENS // LANES
 
 
+def _load_lanes(emit: Emit, is_f16: bool, where: Value, index: int) -> Value:
+    return emit.load_f16(where, 2 * LANES * index) if is_f16 else emit.load(where, vector(F32), 4 * LANES * index)
+
+
+def _emit_cases(builder: Any, narrow: Value, queries: Value, emit_case: Callable[[bool, int], None]) -> None:
+    """Emit code for every element type and number of queries, and the choice among them."""
+    done, unknown = builder.append_basic_block("done"), builder.append_basic_block("unknown")
+    choice = builder.switch(builder.add(builder.mul(narrow, I64(MOST_QUERIES + 1)), queries), unknown)
+    for is_f16 in (False, True):
+        for count in range(1, MOST_QUERIES + 1):
+            block = builder.append_basic_block("case")
+            choice.add_case(ir.Constant(I64, is_f16 * (MOST_QUERIES + 1) + count), block)
+            builder.position_at_end(block)
+            emit_case(is_f16, count)
+            builder.branch(done)
+    builder.position_at_end(unknown)
+    builder.unreachable()
+    builder.position_at_end(done)
+
+
 @intrinsic  # type: ignore[untyped-decorator]
-def block_scores(typing_context: Any, query: Any, keys: Any, width: Any, scale: Any, scores: Any) -> Any:
-    """Write the 64 scores of one query of `width` floats against keys [width][64]."""
+def block_scores(
+    typing_context: Any, narrow: Any, queries: Any, query: Any, keys: Any, width: Any, scale: Any, scores: Any
+) -> Any:
+    """Write 64 scores each of `queries` vectors of `width` floats against keys [width][64], f16 if `narrow`, else f32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
-        query_at, keys_at, width_value, scale_value, scores_at = arguments
-        sums = [cgutils.alloca_once_value(b, constant(0.0)) for _ in range(TOKEN_VECTORS)]
-        with cgutils.for_range(b, width_value) as loop:
-            q = emit.splat(emit.load(b.add(query_at, b.mul(loop.index, I64(4))), F32))
-            row = b.add(keys_at, b.mul(loop.index, I64(4 * PAGE_TOKENS)))
-            for index, total in enumerate(sums):
-                b.store(emit.fma(q, emit.load(row, vector(F32), 64 * index), b.load(total)), total)
-        for index, total in enumerate(sums):
-            emit.store(b.fmul(b.load(total), emit.splat(scale_value)), scores_at, 64 * index)
+        narrow_value, queries_value, query_at, keys_at, width_value, scale_value, scores_at = arguments
+        query_bytes = b.mul(width_value, I64(4))
+
+        def one_case(is_f16: bool, count: int) -> None:
+            sums = [[cgutils.alloca_once_value(b, constant(0.0)) for _ in range(TOKEN_VECTORS)] for _ in range(count)]
+            with cgutils.for_range(b, width_value) as loop:
+                row = b.add(keys_at, b.mul(loop.index, I64((2 if is_f16 else 4) * PAGE_TOKENS)))
+                lanes = [_load_lanes(emit, is_f16, row, index) for index in range(TOKEN_VECTORS)]
+                dim_at = b.add(query_at, b.mul(loop.index, I64(4)))
+                for head, totals in enumerate(sums):
+                    q = emit.splat(emit.load(b.add(dim_at, b.mul(query_bytes, I64(head))), F32))
+                    for key, total in zip(lanes, totals, strict=True):
+                        b.store(emit.fma(q, key, b.load(total)), total)
+            for index, total in enumerate(itertools.chain(*sums)):
+                emit.store(b.fmul(b.load(total), emit.splat(scale_value)), scores_at, 64 * index)
+
+        _emit_cases(b, narrow_value, queries_value, one_case)
         return context.get_dummy_value()
 
-    return types.void(ADDRESS, ADDRESS, types.int64, types.float32, ADDRESS), generate
+    return types.void(types.int64, types.int64, ADDRESS, ADDRESS, types.int64, types.float32, ADDRESS), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -75,70 +111,92 @@ def block_softmax(typing_context: Any, scores: Any, visible: Any, state: Any) ->
 
 def _weigher(vectors: int) -> Any:
     @intrinsic  # type: ignore[untyped-decorator]
-    def weigh(typing_context: Any, weights: Any, values: Any, stride: Any, visible: Any, out: Any) -> Any:
+    def weigh(
+        typing_context: Any, narrow: Any, queries: Any, weights: Any, values: Any, stride: Any, visible: Any, out: Any, out_stride: Any
+    ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             emit, b = Emit(builder), builder
-            weights_at, values_at, stride_value, visible_value, out_at = arguments
-            totals = [cgutils.alloca_once_value(b, constant(0.0)) for _ in range(vectors)]
-            with cgutils.for_range(b, visible_value) as loop:
-                p = emit.splat(emit.load(b.add(weights_at, b.mul(loop.index, I64(4))), F32))
-                row = b.add(values_at, b.mul(loop.index, stride_value))
-                for index, total in enumerate(totals):
-                    b.store(emit.fma(p, emit.load(row, vector(F32), 64 * index), b.load(total)), total)
-            for index, total in enumerate(totals):
-                emit.store(b.load(total), out_at, 64 * index)
+            narrow_value, queries_value, weights_at, values_at, stride_value, visible_value, out_at, out_bytes = arguments
+
+            def one_case(is_f16: bool, count: int) -> None:
+                sums = [[cgutils.alloca_once_value(b, constant(0.0)) for _ in range(vectors)] for _ in range(count)]
+                with cgutils.for_range(b, visible_value) as loop:
+                    row = b.add(values_at, b.mul(loop.index, stride_value))
+                    lanes = [_load_lanes(emit, is_f16, row, index) for index in range(vectors)]
+                    token_at = b.add(weights_at, b.mul(loop.index, I64(4)))
+                    for head, totals in enumerate(sums):
+                        p = emit.splat(emit.load(token_at, F32, 4 * PAGE_TOKENS * head))
+                        for value, total in zip(lanes, totals, strict=True):
+                            b.store(emit.fma(p, value, b.load(total)), total)
+                for head, totals in enumerate(sums):
+                    for index, total in enumerate(totals):
+                        emit.store(b.load(total), b.add(out_at, b.mul(out_bytes, I64(head))), 64 * index)
+
+            _emit_cases(b, narrow_value, queries_value, one_case)
             return context.get_dummy_value()
 
-        return types.void(ADDRESS, ADDRESS, types.int64, types.int64, ADDRESS), generate
+        return types.void(types.int64, types.int64, ADDRESS, ADDRESS, types.int64, types.int64, ADDRESS, types.int64), generate
 
     return weigh
 
 
 weigh_one, weigh_four = _weigher(1), _weigher(4)
-"""Write 16 (64) lanes of sum_t p_t v_t over `visible` tokens, values being `stride` bytes apart. Four chains at once hide fma's latency."""
+"""Write 16 (64) lanes of sum_t p_t v_t over `visible` tokens for each query, values being `stride` bytes apart, results `out_stride`."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def fold_lanes(typing_context: Any, total: Any, part: Any, a: Any, b: Any) -> Any:
-    """16 lanes of total = fma(total, a, part * b)."""
+def fold(typing_context: Any, total: Any, part: Any, width: Any) -> Any:
+    """Fold one state (m, l, o[width], kept as 16 + width floats) into another; an empty one (l = 0) takes the part as it is."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit = Emit(builder)
-        total_at, part_at, a_value, b_value = arguments
-        scaled = builder.fmul(emit.load(part_at, vector(F32)), emit.splat(b_value))
-        emit.store(emit.fma(emit.load(total_at, vector(F32)), emit.splat(a_value), scaled), total_at)
+        emit, b = Emit(builder), builder
+        total_at, part_at, width_value = arguments
+        vectors = b.udiv(width_value, I64(LANES))
+        m, l, part_m, part_l = (emit.load(where, F32, offset) for where in (total_at, part_at) for offset in (0, 4))
+
+        def each_vector(combine: Callable[[Value, Value], Value]) -> None:
+            with cgutils.for_range(b, vectors) as loop:
+                offset = b.add(b.mul(loop.index, I64(64)), I64(64))
+                total_lanes, part_lanes = b.add(total_at, offset), b.add(part_at, offset)
+                emit.store(combine(emit.load(total_lanes, vector(F32)), emit.load(part_lanes, vector(F32))), total_lanes)
+
+        with b.if_else(b.fcmp_ordered("==", l, F32(0.0))) as (is_empty, is_not):
+            with is_empty:
+                emit.store(part_m, total_at)
+                emit.store(part_l, total_at, 4)
+                each_vector(lambda _, lanes: lanes)
+            with is_not:
+                largest = b.select(b.fcmp_ordered(">", m, part_m), m, part_m)
+                differences = b.insert_element(emit.splat(b.fsub(m, largest)), b.fsub(part_m, largest), I32(1))
+                both = emit.exp(differences)
+                a, c = b.extract_element(both, I32(0)), b.extract_element(both, I32(1))
+                emit.store(largest, total_at)
+                emit.store(emit.call("llvm.fma.f32", l, a, b.fmul(part_l, c)), total_at, 4)
+                a_lanes, c_lanes = emit.splat(a), emit.splat(c)
+                each_vector(lambda lanes, more: emit.fma(lanes, a_lanes, b.fmul(more, c_lanes)))
         return context.get_dummy_value()
 
-    return types.void(ADDRESS, ADDRESS, types.float32, types.float32), generate
+    return types.void(ADDRESS, ADDRESS, types.int64), generate
 
 
 @njit  # type: ignore[untyped-decorator]
-def fold(total: int, part: int, width: int) -> None:
-    """Fold one state (m, l, o[width], kept as 16 + width floats) into another; an empty one (l = 0) takes the part as it is."""
-    sums, parts = float32_at(total, LANES + width), float32_at(part, LANES + width)
-    if sums[1] == 0:
-        sums[:] = parts
-        return
-    largest = max(sums[0], parts[0])
-    a, b = exp(sums[0] - largest), exp(parts[0] - largest)
-    sums[0] = largest
-    sums[1] = fma(sums[1], a, parts[1] * b)
-    for first in range(0, width, LANES):
-        offset = 4 * (LANES + first)
-        fold_lanes(total + offset, part + offset, a, b)
-
-
-@njit  # type: ignore[untyped-decorator]
-def block_state(query: int, keys: int, values: int, width: int, scale: Any, visible: int, scores: int, state: int) -> None:
-    """Write the state of one query head over one block."""
-    block_scores(query, keys, width, scale, scores)
-    block_softmax(scores, visible, state)
-    first, out = 0, state + 4 * LANES
+def block_states(
+    narrow: int, queries: int, query: int, keys: int, values: int, width: int, scale: Any, visible: int, scores: int, states: int
+) -> None:
+    """Write the states of up to MOST_QUERIES queries, side by side, over one block."""
+    state_bytes = 4 * (LANES + width)
+    block_scores(narrow, queries, query, keys, width, scale, scores)
+    for head in range(queries):
+        block_softmax(scores + 4 * PAGE_TOKENS * head, visible, states + state_bytes * head)
+    element_bytes = 2 if narrow else 4
+    first, out = 0, states + 4 * LANES
     while first + 4 * LANES <= width:
-        weigh_four(scores, values + 4 * first, 4 * width, visible, out + 4 * first)
+        where = values + element_bytes * first
+        weigh_four(narrow, queries, scores, where, element_bytes * width, visible, out + 4 * first, state_bytes)
         first += 4 * LANES
     while first < width:
-        weigh_one(scores, values + 4 * first, 4 * width, visible, out + 4 * first)
+        where = values + element_bytes * first
+        weigh_one(narrow, queries, scores, where, element_bytes * width, visible, out + 4 * first, state_bytes)
         first += LANES
 
 
@@ -148,11 +206,32 @@ def clear_state(state: int, width: int) -> None:
     float32_at(state, LANES + width)[:] = 0
 
 
-@njit  # type: ignore[untyped-decorator]
 def unit_scratch_floats(width: int, group_heads: int) -> int:
-    """Return the floats one member needs: two widened pages, scores, a block's state, and a group's and a row's state per query."""
+    """Return the floats one member needs: two widened pages, scores and block states of a few queries, a group's and a row's state per query."""
     queries = UNIT_ROWS * group_heads
-    return 2 * PAGE_TOKENS * width + PAGE_TOKENS + (LANES + width) * (1 + 2 * queries)
+    return 2 * PAGE_TOKENS * width + PAGE_TOKENS * MOST_QUERIES + (LANES + width) * (MOST_QUERIES + 2 * queries)
+
+
+@njit  # type: ignore[untyped-decorator]
+def fold_block_states(groups: int, totals: int, states: int, queries: int, width: int, ends_group: bool) -> None:
+    """Fold fresh block states into their groups; a group that ends folds into its row and becomes empty."""
+    state_bytes = 4 * (LANES + width)
+    for query in range(queries):
+        group = groups + query * state_bytes
+        fold(group, states + query * state_bytes, width)
+        if ends_group:
+            fold(totals + query * state_bytes, group, width)
+            clear_state(group, width)
+
+
+@njit  # type: ignore[untyped-decorator]
+def write_outputs(totals: int, queries: int, width: int, out: int) -> None:
+    """Write O / L of queries that lie side by side."""
+    for query in range(queries):
+        state = float32_at(totals + query * 4 * (LANES + width), LANES + width)
+        target = float32_at(out + query * width * 4, width)
+        for dim in range(width):
+            target[dim] = state[LANES + dim] / state[1]
 
 
 @njit  # type: ignore[untyped-decorator]
@@ -163,38 +242,36 @@ def attend_unit(
 ) -> None:  # fmt: skip
     """Attend for `rows` consecutive rows of one session and the query heads of one kv head."""
     state_bytes = 4 * (LANES + width)
-    page_floats = PAGE_TOKENS * width
-    scores = scratch + 8 * page_floats
-    block = scores + 4 * PAGE_TOKENS
-    groups = block + state_bytes
+    widened_values = scratch + 4 * PAGE_TOKENS * width
+    scores = widened_values + 4 * PAGE_TOKENS * width
+    states = scores + 4 * PAGE_TOKENS * MOST_QUERIES
+    groups = states + state_bytes * MOST_QUERIES
     totals = groups + state_bytes * rows * group_heads
-    for query in range(rows * group_heads):
+    for query in range(2 * rows * group_heads):
         clear_state(groups + query * state_bytes, width)
-        clear_state(totals + query * state_bytes, width)
-    last_block = (first_position + rows - 1) // PAGE_TOKENS
-    for index in range(last_block + 1):
+    narrow = 1 if kind == KV_F16 and rows < ROWS_WORTH_WIDENING else 0
+    head_offset = kv_head * group_heads * width * 4
+    for index in range((first_position + rows - 1) // PAGE_TOKENS + 1):
         page = np.int64(table[index]) * page_bytes + kv_head * head_bytes
-        keys = widen_head(kind, key_base + page, True, width, scratch)
-        values = widen_head(kind, value_base + page, False, width, scratch + 4 * page_floats)
+        keys, values = key_base + page, value_base + page
+        if narrow == 0:
+            keys = widen_head(kind, keys, True, width, scratch)
+            values = widen_head(kind, values, False, width, widened_values)
         for row in range(rows):
-            visible = min(first_position + row + 1 - index * PAGE_TOKENS, PAGE_TOKENS)
+            position = first_position + row
+            visible = min(position + 1 - index * PAGE_TOKENS, PAGE_TOKENS)
             if visible <= 0:
                 continue
-            ends = index % GROUP_BLOCKS == GROUP_BLOCKS - 1 or index == (first_position + row) // PAGE_TOKENS
-            for head in range(group_heads):
-                query = row * group_heads + head
-                vector_at = q + (first_row + row) * q_stride + (kv_head * group_heads + head) * width * 4
-                block_state(vector_at, keys, values, width, scale, visible, scores, block)
-                fold(groups + query * state_bytes, block, width)
-                if ends:
-                    fold(totals + query * state_bytes, groups + query * state_bytes, width)
-                    clear_state(groups + query * state_bytes, width)
+            ends = index % GROUP_BLOCKS == GROUP_BLOCKS - 1 or index == position // PAGE_TOKENS
+            for head in range(0, group_heads, MOST_QUERIES):
+                queries = min(MOST_QUERIES, group_heads - head)
+                query = q + (first_row + row) * q_stride + head_offset + head * width * 4
+                block_states(narrow, queries, query, keys, values, width, scale, visible, scores, states)
+                offset = (row * group_heads + head) * state_bytes
+                fold_block_states(groups + offset, totals + offset, states, queries, width, ends)
     for row in range(rows):
-        for head in range(group_heads):
-            state = float32_at(totals + (row * group_heads + head) * state_bytes, LANES + width)
-            target = float32_at(out + (first_row + row) * out_stride + (kv_head * group_heads + head) * width * 4, width)
-            for dim in range(width):
-                target[dim] = state[LANES + dim] / state[1]
+        place = out + (first_row + row) * out_stride + head_offset
+        write_outputs(totals + row * group_heads * state_bytes, group_heads, width, place)
 
 
 @njit  # type: ignore[untyped-decorator]

@@ -10,7 +10,7 @@ BASELINE_X86 = ("avx2", "fma", "f16c")
 
 
 def host_isa() -> str:
-    """Return the name of the fastest integer dot product here: `vnni` (AVX-512) or `generic`.
+    """Return the name of the fastest integer dot product here, a row of `dot.DOTS`.
 
     Raises OSError on an x86 older than 2013: without FMA every rounding would go through a library call.
     """
@@ -20,7 +20,7 @@ def host_isa() -> str:
     missing = [name for name in BASELINE_X86 if not features.get(name)]
     if missing:
         raise OSError(f"this CPU lacks {', '.join(missing)}: the CPU engine needs x86-64-v3 (Haswell, Zen or newer) or aarch64")
-    return "vnni" if features.get("avx512vnni") and features.get("avx512bw") else "generic"
+    return "vnni" if features.get("avx512vnni") and features.get("avx512bw") else "avx2"
 
 
 HOST_ISA = host_isa()

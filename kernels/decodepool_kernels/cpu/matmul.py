@@ -16,11 +16,11 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from .dot import DOTS, GROUP_INPUTS
 from .features import HOST_ISA
 from .team import share
 from .vector import ADDRESS, F16, F32, I8, I16, I32, I64, LANES, Emit, Value, constant, vector
 
-GROUP_INPUTS = 4
 BLOCK_GROUPS = BLOCK_INPUTS // GROUP_INPUTS
 TILE_BYTES = TILE_OUTPUTS * 4
 ACTIVATION_BYTES = 80
@@ -46,16 +46,9 @@ def _load_scale(emit: Emit, scales: Value, layout: QuantLayout, part: int) -> Va
     return emit.load_f16(scales, offset) if layout.scale_bytes == 2 else emit.load(scales, vector(F32), offset)
 
 
-def _integer_sum(emit: Emit, groups: list[tuple[int, Value]], activation: Value) -> Value:
-    """Return sum(code * q) over the given groups, 16 x i32."""
-    high = low = constant(0, I32)
-    for index, codes in groups:
-        high = emit.dot_u8_s8(high, codes, emit.load(activation, I32, GROUP_INPUTS * index))
-        low = emit.dot_u8_s8(low, codes, emit.load(activation, I32, BLOCK_INPUTS + GROUP_INPUTS * index))
-    return emit.builder.add(emit.builder.shl(high, constant(8, I32)), low)
-
-
-def _fold_rows(emit: Emit, layout: QuantLayout, codes: Value, scales: Value, zero: Value, operands: tuple[Value, Value, Value]) -> None:
+def _fold_rows(
+    emit: Emit, isa: str, layout: QuantLayout, codes: Value, scales: Value, zero: Value, operands: tuple[Value, Value, Value]
+) -> None:
     """Emit the loop over rows for one tile and block."""
     b = emit.builder
     activations, totals, rows = operands
@@ -73,7 +66,7 @@ def _fold_rows(emit: Emit, layout: QuantLayout, codes: Value, scales: Value, zer
         for part in range(parts):
             owned = [(g, groups[g]) for g in range(part * per_part, (part + 1) * per_part)]
             q_sum = emit.splat(emit.load(activation, I32, SUM_OFFSET if parts == 1 else HALF_SUMS_OFFSET + 4 * part))
-            product = b.sub(_integer_sum(emit, owned, activation), b.mul(zeros, q_sum))
+            product = b.sub(DOTS[isa](emit, owned, activation), b.mul(zeros, q_sum))
             total = emit.fma(b.fmul(b.sitofp(product, vector(F32)), d), scale[part], total)
             if layout.has_minimum:
                 total = emit.fma(b.fmul(b.sitofp(q_sum, vector(F32)), d), minimum[part], total)
@@ -95,7 +88,7 @@ def block_product(isa: str) -> Any:
             for index, layout in enumerate(LAYOUT_KINDS):
                 choice.add_case(ir.Constant(I64, index), block := builder.append_basic_block("kind"))
                 builder.position_at_end(block)
-                _fold_rows(Emit(builder, isa), layout, codes_at, scales_at, zero_value, tuple(operands))
+                _fold_rows(Emit(builder), isa, layout, codes_at, scales_at, zero_value, tuple(operands))
                 builder.branch(done)
             builder.position_at_end(unknown)
             builder.unreachable()

@@ -2,8 +2,7 @@
 
 numba compiles scalar loops and leaves their vectorisation, and so which sums happen in which lane, to LLVM. Here the lanes are written
 down: a vector is 16 f32 or i32, every rounding is an explicit instruction, and any CPU with the baseline features gives the same bits.
-Integer dot products are exact, so the instruction that computes them is a free choice: `dot_u8_s8` takes AVX-512 VNNI where the host
-has it and multiplies pairs (AVX2) or plain lanes elsewhere.
+What may differ between hosts is only integer arithmetic, which is exact: see dot.py.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ def constant(value: float, element: Any = F32, count: int = LANES) -> Value:
     return ir.Constant(vector(element, count), [value] * count)
 
 
-def _shuffled(builder: Any, source: Value, lanes: Sequence[int]) -> Value:
+def shuffled(builder: Any, source: Value, lanes: Sequence[int]) -> Value:
+    """Return the given lanes of a vector."""
     undefined = ir.Constant(source.type, ir.Undefined)
     return builder.shuffle_vector(source, undefined, ir.Constant(vector(I32, len(lanes)), list(lanes)))
 
@@ -46,7 +46,6 @@ class Emit:
     """Emits vector code at the end of `builder`'s block. Addresses are i64 byte addresses."""
 
     builder: Any
-    isa: str = "generic"
 
     def at(self, address: Value, offset_bytes: int) -> Value:
         """Return `address` moved by a constant number of bytes."""
@@ -67,7 +66,7 @@ class Emit:
     def splat(self, scalar: Value, count: int = LANES) -> Value:
         """Return a vector with `scalar` in every lane."""
         undefined = ir.Constant(vector(scalar.type, count), ir.Undefined)
-        return _shuffled(self.builder, self.builder.insert_element(undefined, scalar, I32(0)), [0] * count)
+        return shuffled(self.builder, self.builder.insert_element(undefined, scalar, I32(0)), [0] * count)
 
     def call(self, name: str, *operands: Value, result: Any = None) -> Value:
         """Call an LLVM intrinsic; the result has the first operand's type unless said."""
@@ -90,8 +89,8 @@ class Emit:
         width = LANES
         while width > 1:
             width //= 2
-            low = _shuffled(self.builder, source, range(width))
-            high = _shuffled(self.builder, source, range(width, 2 * width))
+            low = shuffled(self.builder, source, range(width))
+            high = shuffled(self.builder, source, range(width, 2 * width))
             source = combine(low, high)
         return self.builder.extract_element(source, I32(0))
 
@@ -122,19 +121,3 @@ class Emit:
         exponent = b.shl(b.add(b.fptosi(n, vector(I32)), constant(127, I32)), constant(23, I32))
         result = b.fmul(p, b.bitcast(exponent, vector(F32)))
         return b.select(small, constant(0.0), result)
-
-    def dot_u8_s8(self, total: Value, codes: Value, values: Value) -> Value:
-        """Add to 16 i32 lanes the dot products of 4 unsigned codes (64 x i8: lane i holds bytes 4i..4i+3) and 4 signed values (i32 of 4 bytes)."""
-        if self.isa == "vnni":
-            words = self.builder.bitcast(codes, vector(I32))
-            return self.call("llvm.x86.avx512.vpdpbusd.512", total, words, self.splat(values))
-        return self._dot_by_pairs(total, codes, values)
-
-    def _dot_by_pairs(self, total: Value, codes: Value, values: Value) -> Value:
-        b = self.builder
-        quad = b.sext(b.bitcast(values, vector(I8, 4)), vector(I32, 4))
-        wide = b.zext(codes, vector(I32, 64))
-        for k in range(4):
-            lanes = _shuffled(b, wide, range(k, 64, 4))
-            total = b.add(total, b.mul(lanes, self.splat(b.extract_element(quad, I32(k)))))
-        return total
