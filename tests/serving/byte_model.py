@@ -1,7 +1,8 @@
-"""A served model without weights: bytes for tokens, and logits that are a hash of the history with a peak at the next letter.
+"""A served model without weights: bytes for tokens, logits a hash of the history with a peak at the next letter.
 
-Greedy decodes go on with the alphabet, "... X Y Z A B ...", from the last letter there is; sampled ones wander off it. What a
-session draws depends on its tokens and seed alone, as the real engine's must, so streams can be compared with `lone_tokens`.
+Greedy decodes go on with the alphabet, "... X Y Z A B ...", from the last letter there is; sampled ones wander off it.
+What a session draws depends on its tokens and seed alone, as the real engine's must, so streams can be compared with
+`lone_tokens`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sampled, Sampling, Span
 from decodepool_worker.engine.sampling import draw_token
-from decodepool_worker.serving.offload import Offload
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.sessions.loop import Worker
@@ -173,7 +173,3 @@ def served_bytes(service: Service, engine: ByteEngine, *, context_tokens: int = 
         prompts=Prompts(tokenizer, Template(), service.offload),  # type: ignore[arg-type]  # as good as a template
         close=engine.close,
     )
-
-
-def offload() -> Offload:
-    return Offload(threads=1)

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from email.message import Message
+from http.client import HTTPConnection
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +19,7 @@ from decodepool_worker.serving.application import build_application
 from decodepool_worker.serving.auth import ApiKeys
 from decodepool_worker.serving.service import Service
 from decodepool_worker.serving.sockets import listening_socket, url_of
+
 from tests.serving.byte_model import ByteEngine, Gate, served_bytes
 
 
@@ -123,7 +124,12 @@ def events(text: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def live_worker(
-    *, sessions: int = 4, context_tokens: int = 512, keys: tuple[bytes, ...] = (), load: bool = True, step_seconds: float = 0.0
+    *,
+    sessions: int = 4,
+    context_tokens: int = 512,
+    keys: tuple[bytes, ...] = (),
+    load: bool = True,
+    step_seconds: float = 0.0,
 ) -> Iterator[Live]:
     """Run a worker that serves the byte model; with `load` False it stays at loading."""
     loop = asyncio.new_event_loop()

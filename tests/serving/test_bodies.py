@@ -38,7 +38,7 @@ NO_ID = ["NaN", "1e999", "-1", "2147483648", "9223372036854775808", "1.0", "true
 
 
 @pytest.mark.parametrize("value", NO_ID)
-@pytest.mark.parametrize("model, name", [(CreateSession, "tokens"), (DecodeSession, "stop_token_ids")])
+@pytest.mark.parametrize(("model", "name"), [(CreateSession, "tokens"), (DecodeSession, "stop_token_ids")])
 def test_what_is_no_id_is_refused_and_its_place_named(model: type[Body], name: str, value: str) -> None:
     fault = refusal(model, f'{{"{name}": [1, {value}]}}')
     assert fault.code == "invalid_json" or fault.param == f"{name}.1"
@@ -79,7 +79,7 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "model, data, code, param",
+    ('model', 'data', 'code', 'param'),
     [
         (CreateSession, "{}", "invalid_value", None),
         (CreateSession, "", "invalid_value", None),
@@ -130,7 +130,7 @@ def test_what_does_not_change_the_answer_is_taken(extra: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt, prompts",
+    ("prompt", "prompts"),
     [('"a"', ["a"]), ('["a", "b"]', ["a", "b"]), ("[1, 2]", [[1, 2]]), ("[[1], [2, 3]]", [[1], [2, 3]]), ('""', [""])],
 )
 def test_prompts_come_in_four_shapes(prompt: str, prompts: list[object]) -> None:

@@ -1,4 +1,4 @@
-"""A28: a client that leaves frees its row within a second, whatever it was waiting for. A12: health answers meanwhile."""
+"""A28: a client that leaves frees its row within a second, whatever it waited for. A12: health answers meanwhile."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from decodepool_worker.serving import sse
+
 from tests.serving.byte_model import lone_tokens
 from tests.serving.live_server import Live, live_worker
 
@@ -97,7 +98,9 @@ def test_a_reader_that_stalls_is_dropped_and_holds_nobody(slow: Live, monkeypatc
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.connect(("127.0.0.1", slow.port))
     data = json.dumps({"stream": True, "top_logprobs": 20, "ignore_eos": True}).encode()
-    raw.sendall(f"POST /v1/sessions/{session}/decode HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    raw.sendall(
+        f"POST /v1/sessions/{session}/decode HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+    )
     slow.until(lambda: slow.busy() == 1)
     assert slow.decode(slow.create("A B C"), max_tokens=20)["tokens"] == lone_tokens(list(b"A B C"), 20)
     slow.until(lambda: slow.service.metrics.streams._value.get() == 0, 20)
@@ -121,7 +124,10 @@ def test_health_answers_at_once_while_everything_is_busy(slow: Live) -> None:
         slow.decode(session, max_tokens=30, top_logprobs=20)
 
     work = [threading.Thread(target=load) for _ in range(4)]
-    work += [threading.Thread(target=slow.post, args=("/tokenize", {"text": text})) for text in ("a" * 200_000, "é" * 100_000)]
+    work += [
+        threading.Thread(target=slow.post, args=("/tokenize", {"text": text}))
+        for text in ("a" * 200_000, "é" * 100_000)
+    ]
     work.append(threading.Thread(target=slow.call, args=("POST", "/v1/sessions", b'{"tokens":[1' + b",[]" * 500_000)))
     for thread in work:
         thread.start()

@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+
 from tests.serving.byte_model import lone_tokens
 from tests.serving.live_server import Live
 
@@ -98,18 +99,26 @@ def test_chat_logprobs(client: openai.OpenAI) -> None:
 
 
 def test_text_logprobs_have_offsets_whole_and_streamed(client: openai.OpenAI) -> None:
-    whole = client.completions.create(model="bytes", prompt="A B C", max_tokens=4, temperature=0, logprobs=2).choices[0].logprobs
+    whole = (
+        client.completions.create(model="bytes", prompt="A B C", max_tokens=4, temperature=0, logprobs=2)
+        .choices[0]
+        .logprobs
+    )
     assert whole is not None
     assert whole.text_offset == [0, 1, 2, 3]
     offsets: list[int] = []
-    for chunk in client.completions.create(model="bytes", prompt="A B C", max_tokens=4, temperature=0, logprobs=2, stream=True):
+    for chunk in client.completions.create(
+        model="bytes", prompt="A B C", max_tokens=4, temperature=0, logprobs=2, stream=True
+    ):
         if chunk.choices and chunk.choices[0].logprobs:
             offsets += chunk.choices[0].logprobs.text_offset or []
     assert offsets == [0, 1, 2, 3]
 
 
 def test_a_stop_ends_the_text(client: openai.OpenAI) -> None:
-    choice = client.completions.create(model="bytes", prompt="A B C", max_tokens=20, temperature=0, stop=["F G"]).choices[0]
+    choice = client.completions.create(
+        model="bytes", prompt="A B C", max_tokens=20, temperature=0, stop=["F G"]
+    ).choices[0]
     assert (choice.text, choice.finish_reason) == (" D E ", "stop")
 
 
@@ -125,7 +134,10 @@ def test_marks_in_a_message_are_text(live: Live, client: openai.OpenAI) -> None:
 def test_chat_over_a_session_equals_chat_in_one_request(live: Live, client: openai.OpenAI) -> None:
     """Appending messages makes the very tokens that the whole conversation would have made."""
     session = live.post("/v1/sessions", {"messages": MESSAGES}, 201)["id"]
-    assert live.get(f"/v1/sessions/{session}/tokens")["tokens"] == live.post("/tokenize", {"text": CHAT_PROMPT.decode(), "parse_special": True})["tokens"]
+    assert (
+        live.get(f"/v1/sessions/{session}/tokens")["tokens"]
+        == live.post("/tokenize", {"text": CHAT_PROMPT.decode(), "parse_special": True})["tokens"]
+    )
     answer = live.decode(session, max_tokens=5)["text"]
     live.post(f"/v1/sessions/{session}/append", {"messages": [{"role": "user", "content": "More"}]})
     tokens = live.get(f"/v1/sessions/{session}/tokens")["tokens"]
@@ -136,7 +148,7 @@ def test_chat_over_a_session_equals_chat_in_one_request(live: Live, client: open
 
 
 @pytest.mark.parametrize(
-    "body, kind, param",
+    ("body", "kind", "param"),
     [
         ({"max_tokens": -5}, openai.BadRequestError, "max_tokens"),
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
@@ -149,7 +161,9 @@ def test_chat_over_a_session_equals_chat_in_one_request(live: Live, client: open
         ({"model": "gpt-99"}, openai.NotFoundError, "model"),
     ],
 )
-def test_errors_are_the_clients_own(client: openai.OpenAI, body: dict[str, Any], kind: type[openai.APIStatusError], param: str | None) -> None:
+def test_errors_are_the_clients_own(
+    client: openai.OpenAI, body: dict[str, Any], kind: type[openai.APIStatusError], param: str | None
+) -> None:
     with pytest.raises(kind) as caught:
         client.chat.completions.create(**{"model": "bytes", "messages": MESSAGES, **body})
     fault: Any = caught.value.body

@@ -4,7 +4,9 @@ import threading
 from typing import Any
 
 import pytest
-from tests.serving.byte_model import MATRIX_ROWS, NAN_TOKEN, Sampling, lone_tokens
+
+from decodepool_worker.engine.rows import Sampling
+from tests.serving.byte_model import MATRIX_ROWS, NAN_TOKEN, lone_tokens
 from tests.serving.live_server import Live, live_worker
 
 
@@ -53,7 +55,7 @@ def test_a_decode_overrides_the_sessions_sampling_for_itself(live: Live) -> None
 
 
 @pytest.mark.parametrize(
-    "stop, text",
+    ("stop", "text"),
     [("F", " D E "), ("E F", " D "), (["F", "E F"], " D "), ("D E F G", " "), ("F X", " D E F G H I"), (" D", ""), ("歪", " D E F G H I")],
 )  # fmt: skip
 def test_a_stop_ends_the_text_streamed_or_not(live: Live, stop: Any, text: str) -> None:
@@ -105,7 +107,9 @@ def test_the_context_is_a_hard_end_told_with_both_numbers(live: Live) -> None:
     assert (len(answer["tokens"]), answer["finish_reason"]) == (5, "length")
     assert live.decode(session)["tokens"] == []
     assert live.post("/v1/sessions", {"tokens": [1] * 600}, 400)["error"]["code"] == "context_length_exceeded"
-    assert live.post("/v1/sessions", {"tokens": [1], "context_tokens": 10**6}, 400)["error"]["param"] == "context_tokens"
+    assert (
+        live.post("/v1/sessions", {"tokens": [1], "context_tokens": 10**6}, 400)["error"]["param"] == "context_tokens"
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,17 +205,21 @@ def test_a_resumed_stream_misses_nothing_and_repeats_nothing() -> None:
         assert [each["data"] for each in rest[:-1]] == [each["data"] for each in whole[len(ids) : -1]]
 
 
-@pytest.mark.parametrize("after, status", [("x", 400), ("-1", 400), ("99", 409), ("99999999999", 400), ("\u0661", 400)])
+@pytest.mark.parametrize(
+    ("after", "status"), [("x", 400), ("-1", 400), ("99", 409), ("99999999999", 400), ("\u0661", 400)]
+)
 def test_a_resume_from_nowhere_is_refused(live: Live, after: str, status: int) -> None:
     session = live.create()
     live.decode(session, max_tokens=2)
-    answer = live.call("POST", f"/v1/sessions/{session}/decode", {"stream": True}, Last_Event_ID=after.encode().decode("latin-1"))
+    answer = live.call(
+        "POST", f"/v1/sessions/{session}/decode", {"stream": True}, Last_Event_ID=after.encode().decode("latin-1")
+    )
     assert answer.status == status, answer.text
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_characters_are_never_cut(live: Live, seed: int) -> None:
-    hot = {"temperature": 30.0, "max_tokens": 60, "ignore_eos": True}
+    hot: dict[str, Any] = {"temperature": 30.0, "max_tokens": 60, "ignore_eos": True}
     whole = live.post(f"/v1/sessions/{live.create('A', seed=seed)}/decode", hot)
     seen = live.stream(live.create("A", seed=seed), **hot)
     assert "".join(each["data"]["text"] for each in seen) == whole["text"]

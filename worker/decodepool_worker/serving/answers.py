@@ -141,6 +141,7 @@ class Bytes(Answer):
     usable_bytes: int | None
     reserve_bytes: int | None
     cache_bytes: int | None
+    sessions_and_cache_bytes: int | None = Field(description="Reserve and cache together: one allocation.")
     resident_bytes: int | None = Field(description="Resident memory of the whole process.")
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from decodepool_worker.serving.offload import SMALL_CHARACTERS, Offload
 from decodepool_worker.serving.session_bodies import Message
 from decodepool_worker.text.errors import NoTokenizer, TemplateFault
+from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
 from decodepool_worker.text.vocabulary import TokenType
-
-if TYPE_CHECKING:
-    from decodepool_worker.text.templates import ChatTemplate
 
 Rendered = list[dict[str, Any]]
 
@@ -32,7 +30,7 @@ PROBE: Rendered = [{"role": "user", "content": "question"}, {"role": "assistant"
 class Prompts:
     """The text side of one model. What a model lacks is refused by name."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, offload: Offload) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, offload: Offload) -> None:
         self.tokenizer = tokenizer
         self._template = template
         self._offload = offload
@@ -88,8 +86,6 @@ class Prompts:
     def _render(self, messages: Rendered, add_generation_prompt: bool) -> str:
         if self.tokenizer.vocabulary is None:
             raise NoTokenizer
-        if self._template is None:
-            raise TemplateFault("the model carries no chat template: send a prompt or tokens instead of messages")
         return self._template.render(messages, add_generation_prompt=add_generation_prompt)
 
     def _encode_pieces(self, rendered: str, cut: str, *, add_bos: bool | None) -> list[int]:

@@ -35,9 +35,14 @@ KEEPALIVE_SECONDS = 75.0
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """How to serve. `drain_timeout_seconds` is what streams have after the first signal."""
+    """How to serve. `drain_timeout_seconds` is what streams have after the first signal.
+
+    `lifeline` is a descriptor whose writing end a parent holds: when it closes, the parent is dead, and this process
+    ends.
+    """
 
     drain_timeout_seconds: float = 30.0
+    lifeline: int | None = None
     max_body_bytes: int = MAX_BODY_BYTES
 
 
@@ -45,7 +50,7 @@ Load = Callable[[], Served]
 """Load the model, on a thread of its own; what it raises ends the process."""
 
 
-async def serve(
+async def serve_until_stopped(
     service: Service,
     listener: socket.socket,
     load: Load,
@@ -54,7 +59,7 @@ async def serve(
 ) -> int:
     """Serve until a signal or a fault; return the exit code. Raises what `load` raises."""
     options = options or ServerOptions()
-    stopping = _Signals()
+    stopping = _Signals(options.lifeline)
     app = build_application(service, max_body_bytes=options.max_body_bytes)
     runner = web.AppRunner(
         app,
@@ -126,20 +131,34 @@ async def _fault(service: Service) -> None:
 
 
 class _Signals:
-    """The first SIGTERM or SIGINT, and the second."""
+    """The first SIGTERM or SIGINT, and the second. A cut lifeline is both at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, lifeline: int | None = None) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._lifeline = lifeline
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._came)
+        if lifeline is not None:
+            self._loop.add_reader(lifeline, self._orphaned)
 
     def _came(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
 
+    def _orphaned(self) -> None:
+        logger.warning("the parent process is gone: ending")
+        self._stop_watching()
+        self.first.set()
+        self.second.set()
+
+    def _stop_watching(self) -> None:
+        if self._lifeline is not None:
+            self._loop.remove_reader(self._lifeline)
+
     def remove(self) -> None:
         """Give the signals back."""
+        self._stop_watching()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)
 

@@ -44,9 +44,9 @@ class Message(Body):
     tool_call_id: str | None = None
 
     def text(self) -> str:
-        """The content as one text."""
+        """The content as one text, its parts on lines of their own."""
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
+            return "\n".join(part.text for part in self.content)
         return self.content or ""
 
 

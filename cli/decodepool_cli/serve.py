@@ -1,0 +1,98 @@
+"""`decodepool serve`: one worker, from a model file to a port."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+import uvloop
+from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.kv import KVType
+from decodepool_sizing.quantities import parse_bytes
+from decodepool_worker.engine.open import Wanted
+from decodepool_worker.serving.auth import ApiKeys, KeyFileError
+from decodepool_worker.serving.loading import load_served
+from decodepool_worker.serving.logs import configure_logging
+from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
+from decodepool_worker.serving.service import Served, Service
+from decodepool_worker.serving.sockets import listening_socket, url_of
+from decodepool_worker.text.errors import BadTokenizer
+
+from decodepool_cli.faults import bad_input
+
+
+def serve(
+    *,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file.")],
+    context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
+    sessions: Annotated[int | None, typer.Option(min=1, help="Hold this many sessions.")] = None,
+    device: Annotated[Literal["cpu"], typer.Option(help="What to run on.")] = "cpu",  # noqa: ARG001 - the only one
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    kv_type: Annotated[KVType, typer.Option(help="How keys and values are kept.")] = KVType.F16,
+    memory: Annotated[str | None, typer.Option(help="Use this much memory, such as 4GiB.")] = None,
+    cache_reserve: Annotated[
+        str | None, typer.Option(help="Bytes that caches must leave to sessions, such as 1GiB.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Threads of a step; all cores by default.")
+    ] = None,
+    api_keys: Annotated[Path | None, typer.Option(help="File of API keys, one a line.")] = None,
+    drain_timeout: Annotated[
+        float, typer.Option(min=0, max=86_400, help="Seconds that running streams have after SIGTERM.")
+    ] = 30.0,
+    name: Annotated[str | None, typer.Option(help="What clients call the model; the file's name by default.")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
+    lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
+) -> int:
+    """Serve one model's sessions over HTTP."""
+    configure_logging(as_json=log_json)
+    wanted = Wanted(
+        context_tokens=context,
+        sessions=sessions,
+        kv_type=kv_type,
+        memory_bytes=_amount(memory, "--memory"),
+        cache_reserve_bytes=_amount(cache_reserve, "--cache-reserve"),
+        threads=threads,
+    )
+    service = Service(_keys(api_keys))
+    listener = listening_socket(host, port)
+    url = url_of(listener)
+    work = serve_until_stopped(
+        service,
+        listener,
+        load=lambda: load_served(file, wanted, service, name),
+        announce=lambda served: _announce(served, url),
+        options=ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline),
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+    except (BadModelFile, BadTokenizer) as error:
+        raise bad_input(f"{file}: {error}") from None
+
+
+def _announce(served: Served, url: str) -> None:
+    """Say in one line that it is ready, and where."""
+    holds = f"{served.session_capacity} sessions of {served.context_tokens} tokens"
+    sys.stdout.write(f"{served.name} is ready: {holds} at {url}/v1, to be watched at {url}/\n")
+    sys.stdout.flush()
+
+
+def _keys(path: Path | None) -> ApiKeys:
+    if path is None:
+        return ApiKeys()
+    try:
+        return ApiKeys.from_file(path)
+    except KeyFileError as error:
+        raise bad_input(f"--api-keys: {error}") from None
+
+
+def _amount(text: str | None, option: str) -> int | None:
+    try:
+        return None if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise bad_input(f"{option}: {error}") from None

@@ -1,0 +1,62 @@
+"""From a model file to what is served: the engine's door, the text side, and the sessions between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from decodepool_worker.engine.open import Loaded, Wanted, open_model
+from decodepool_worker.serving.prompts import Prompts
+from decodepool_worker.serving.service import Served, Service
+from decodepool_worker.sessions.loop import Worker
+from decodepool_worker.sessions.residence import Residence
+from decodepool_worker.text.templates import ChatTemplate
+from decodepool_worker.text.tokenizer import Tokenizer
+
+CHAT_TEMPLATE = "tokenizer.chat_template"
+
+
+def load_served(path: Path, wanted: Wanted, service: Service, name: str | None = None) -> Served:
+    """Open a model and put sessions on it. Blocks for as long as that takes.
+
+    `name` is what clients call it: the file's own name without its ending, where none is given. Raises what `open_model`
+    raises, and `BadTokenizer`.
+    """
+    loaded = open_model(path, wanted)
+    try:
+        return _served(loaded, name or path.stem, service)
+    except BaseException:
+        loaded.engine.close()
+        raise
+
+
+def _served(loaded: Loaded, name: str, service: Service) -> Served:
+    tokenizer = Tokenizer.from_metadata(loaded.metadata)
+    source = loaded.metadata.get(CHAT_TEMPLATE)
+    template = ChatTemplate(source if isinstance(source, str) else None, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
+    plan = loaded.plan
+    residence = Residence(
+        loaded.engine,
+        lambda after: tokenizer.detokenizer(after=after),
+        context_tokens=plan.context_tokens,
+        sessions=plan.sessions,
+        observe_step=service.metrics.observe_step,
+    )
+    return Served(
+        name=name,
+        architecture=loaded.shape.architecture,
+        vocabulary_size=loaded.engine.vocabulary_size,
+        context_tokens=plan.context_tokens,
+        session_capacity=plan.sessions,
+        kv_type=plan.kv_type.value,
+        fingerprint=loaded.fingerprint,
+        limited_by=plan.limited_by.value,
+        planned=_with_sum(loaded.planned()),
+        measure=loaded.measured,
+        worker=Worker(residence),
+        prompts=Prompts(tokenizer, template, service.offload),
+        close=loaded.engine.close,
+    )
+
+
+def _with_sum(planned: dict[str, int]) -> dict[str, int]:
+    return {**planned, "sessions_and_cache_bytes": planned["reserve_bytes"] + planned["cache_bytes"]}
