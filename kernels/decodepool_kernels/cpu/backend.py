@@ -150,7 +150,7 @@ def scratch_bytes(graph: Graph, max_rows: int) -> int:
     units = [
         unit_scratch_floats(op.q.width // op.heads, op.heads // op.kv_heads) * 4 for op in graph.operations if isinstance(op, Attention)
     ]
-    return round_up(max(max_rows * TILE_BYTES, *units), CACHE_LINE_BYTES)
+    return round_up(max([max_rows * TILE_BYTES, *units]), CACHE_LINE_BYTES)
 
 
 class Team:
