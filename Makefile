@@ -1,0 +1,65 @@
+# decodepool: `make demo` runs it, `make test` tests it, `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.synced
+# uv makes the environment; where it is missing it goes into a small environment of its own, so nothing of the system's is touched.
+UV := $(shell command -v uv || echo .uv/bin/uv)
+RUN := $(UV) run --frozen --no-sync
+
+.PHONY: help
+help: ## list these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: $(STAMP) ## make the environment from uv.lock
+
+.uv/bin/uv:
+	python3 -m venv .uv
+	.uv/bin/pip install --quiet 'uv>=0.9,<1'
+
+$(STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
+	$(UV) sync --frozen --extra dev
+	@touch $@
+
+.PHONY: model
+model: $(STAMP) ## put SmolLM2-135M-Instruct into the user's cache (98 MB, once)
+	@$(RUN) python examples/fetch_smollm2.py
+
+.PHONY: demo
+demo: model ## serve examples/smollm2.yaml, stream an answer, keep serving
+	@$(RUN) python examples/demo.py
+
+.PHONY: check
+check: lint ## lint, types, contracts, fast tests: under three minutes
+	$(RUN) pytest -m 'not slow and not model'
+
+.PHONY: lint
+lint: $(STAMP) ## style, types, import contracts
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+	$(RUN) lint-imports
+
+.PHONY: test
+test: check model ## everything; what fails fast comes first
+	$(RUN) pytest -m 'slow or model'
+
+.PHONY: format
+format: $(STAMP) ## rewrite the sources in the project's style
+	$(RUN) ruff check --fix
+	$(RUN) ruff format
+
+.PHONY: golden
+golden: $(STAMP) ## rewrite the expected files of golden tests, to be reviewed as a diff
+	$(RUN) pytest --golden -m 'not slow and not model'
+
+.PHONY: bench
+bench: model ## measure this machine on SmolLM2
+	$(RUN) decodepool bench "$${XDG_CACHE_HOME:-$$HOME/.cache}/decodepool/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+.PHONY: docs
+docs: $(STAMP) ## check that every link and command in the docs exists
+	$(RUN) pytest tests/docs
