@@ -67,7 +67,8 @@ class CheckingEngine:
         self.max_step_rows = max_step_rows
         self.vocabulary_size = VOCABULARY
         self.broken = False
-        self.steps: list[list[tuple[int, int]]] = []
+        self.steps: list[list[tuple[int, int]]] = []  # position and rows of each span
+        self.logits_kept = 0
         self._pages = np.full((page_count, PAGE_TOKENS), _UNWRITTEN, np.int64)
         self._logits = np.full((slot_count, VOCABULARY), np.nan, np.float32)
 
@@ -75,6 +76,7 @@ class CheckingEngine:
         if self.broken:
             raise RuntimeError("illegal memory access")
         self._check(spans)
+        self.logits_kept += sum(bool(span.tokens) and span.slot is not None for span in spans)
         self.steps.append([(span.position, len(span.tokens)) for span in spans])
         for span in spans:
             for offset, token in enumerate(span.tokens, start=span.position):

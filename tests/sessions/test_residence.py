@@ -68,6 +68,23 @@ def test_a_prompt_is_evaluated_before_anybody_decodes(residence: Residence, engi
     assert engine.steps == [[(100, 0)], [(100, 1)]]
 
 
+def test_logits_are_made_for_the_last_row_of_a_prompt_alone(residence: Residence, engine: CheckingEngine) -> None:
+    residence.create(prompt(256))
+    assert run(residence) == 2
+    assert engine.logits_kept == 1
+
+
+def test_prompts_take_turns_beside_a_decode(residence: Residence) -> None:
+    residence.decode(residence.create([1]).id, DecodeRequest(), Listener())
+    residence.tick()
+    prompts = [residence.create(prompt(200, variant)) for variant in range(1, 4)]
+    seen = []
+    for _ in range(6):
+        residence.tick()
+        seen.append([session.evaluated_count for session in prompts])
+    assert seen == [[64, 0, 0], [64, 64, 0], [64, 64, 64], [128, 64, 64], [128, 128, 64], [128, 128, 128]]
+
+
 def test_appended_tokens_are_queued_behind_those_under_way(residence: Residence) -> None:
     session = residence.create(prompt(150), sampling=GREEDY)
     residence.tick()

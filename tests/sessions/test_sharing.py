@@ -6,6 +6,7 @@ import pytest
 from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.pages import PageUse
 from decodepool_worker.sessions.residence import Residence
+from decodepool_worker.sessions.session import SessionState
 
 from tests.sessions.checking_engine import GREEDY, SAMPLED, CheckingEngine, Listener, decode, lone_tokens, prompt, run
 
@@ -47,6 +48,16 @@ def test_a_session_can_be_forked_whatever_it_is_doing(residence: Residence, at: 
     (fork,) = residence.fork(parent.id, at=at)
     assert decode(residence, fork.id, 20) == lone_tokens(prompt(200)[:at], 20)
     assert listener.tokens == lone_tokens(prompt(200), 30)
+
+
+def test_a_fork_of_a_session_at_its_prompt_evaluates_the_rest_itself(residence: Residence) -> None:
+    parent = residence.create(prompt(200))
+    residence.tick()
+    (fork,) = residence.fork(parent.id)
+    residence.close(parent.id)
+    assert (fork.state, fork.evaluated_count) == (SessionState.PREFILLING, 128)
+    run(residence)
+    assert (fork.state, fork.evaluated_count) == (SessionState.IDLE, 200)
 
 
 def test_forks_share_full_pages_and_count_them_once(residence: Residence) -> None:
