@@ -31,10 +31,8 @@ def translate(error: Exception) -> Fault:
     match error:
         case Fault():
             return error
-        case BadModelFile() | ContextTooLong():
+        case BadModelFile() | BadManifest() | ContextTooLong():
             return bad_input(str(error))
-        case BadManifest(faults=faults):
-            return bad_input("; ".join(faults))
         case CannotFit():
             return Fault(f"{error}; {error.advice}")
         case ModuleNotFoundError(name=str(name)):
@@ -45,8 +43,8 @@ def translate(error: Exception) -> Fault:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line, for stderr."""
-    return " ".join(text.split())
+    """Return a text as one line, for stderr; what were lines are parted by semicolons."""
+    return "; ".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
 def _internal(error: Exception) -> str:

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from decodepool_sizing import limits
@@ -81,6 +90,13 @@ class PVCSource(Spec):
 
     claim_name: str = Field(pattern=SUBDOMAIN_PATTERN, max_length=253, description="Name of the claim.")
     path: str = Field(pattern=RELATIVE_PATH_PATTERN, max_length=1024, description="Path of the file on the volume.")
+
+    @field_validator("path")
+    @classmethod
+    def _inside(cls, path: str) -> str:
+        if ".." in path.split("/"):
+            raise ValueError("'..' has no place in it")
+        return path
 
 
 class ImageSource(Spec):

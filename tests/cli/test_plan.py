@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from decodepool_sizing.devices import PROCESS_BASE_BYTES
+from decodepool_sizing.gpus import find_gpu
+from decodepool_sizing.workspace import MAX_STEP_ROWS
+
+from tests.cli.conftest import Call
+from tests.sizing.gguf_bytes import tiny
+
+PARTS = ("weight_bytes", "workspace_bytes", "reserve_bytes", "cache_bytes", "unused_bytes")
+BASE_MIB = PROCESS_BASE_BYTES >> 20
+
+
+def test_a_plan_is_told_as_json(call: Call, model: Path) -> None:
+    done = call("plan", model, "--context", 256, "--memory", "4GiB", "--json")
+    assert (done.code, done.err) == (0, "")
+    seen = done.json
+    assert seen["fits"]
+    assert seen["usable_bytes"] == (4 << 30) - PROCESS_BASE_BYTES
+    assert seen["reserve_bytes"] == seen["sessions"] * seen["session_bytes"]
+    assert sum(seen[part] for part in PARTS) == seen["usable_bytes"]
+    assert (seen["sessions"], seen["limited_by"]) == (MAX_STEP_ROWS, "rows of a step")
+    assert seen["supported"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--memory", f"{BASE_MIB + 3}MiB"], "limited by memory: one more session needs"),
+        (["--memory", "4GiB", "--sessions", "3"], "limited by the sessions asked for: 3"),
+        (["--memory", "4GiB"], f"limited by the rows of a step: {MAX_STEP_ROWS}"),
+        (["--memory", "4GiB", "--cache-reserve", "1MiB"], "limited by the cache reserve: one more session needs"),
+        (["--gpu", "h200"], "on H200"),
+        ([], "on this machine"),
+    ],
+    ids=["memory", "asked", "rows", "reserve", "gpu", "this machine"],
+)
+def test_a_plan_is_told_in_tables_that_fit_80_columns(call: Call, model: Path, options: list[str], text: str) -> None:
+    done = call("plan", model, "--context", 256, *options)
+    assert (done.code, done.err) == (0, "")
+    assert text in done.out
+    assert all(name in done.out for name in ("weights", "workspace", "sessions", "cache", "usable"))
+    assert max(len(line) for line in done.out.splitlines()) <= 80
+
+
+def test_a_gpu_is_planned_by_its_row(call: Call, model: Path) -> None:
+    seen = call("plan", model, "--context", 64, "--gpu", "L4", "--json").json
+    assert seen["usable_bytes"] == find_gpu("L4").usable_bytes
+    assert seen["device"] == {"kind": "cuda", "name": "L4"}
+
+
+def test_memory_may_be_a_gpus(call: Call, model: Path) -> None:
+    cpu, gpu = (
+        call("plan", model, "--context", 64, "--memory", "80GiB", "--device", kind, "--json").json["usable_bytes"]
+        for kind in ("cpu", "cuda")
+    )
+    assert gpu < cpu
+
+
+def test_where_nothing_fits_the_numbers_are_told(call: Call, model: Path) -> None:
+    done = call("plan", model, "--context", 256, "--memory", "64MiB", "--json")
+    assert (done.code, done.err) == (1, "")
+    assert done.json["fits"] is False
+    assert done.json["needed_bytes"] > done.json["available_bytes"] == 0
+    assert done.json["advice"]
+    plain = call("plan", model, "--context", 256, "--memory", "64MiB")
+    assert (plain.code, plain.out) == (1, "")
+    assert plain.err.startswith("decodepool: 1 session of 256 tokens needs ")
+    assert plain.err.count("\n") == 1
+
+
+BAD_USAGE = {
+    "no context": (["--memory", "4GiB"], "Missing option '--context'"),
+    "context of zero": (["--context", "0"], "greater than or equal to 1"),
+    "context below zero": (["--context", "-1"], "greater than or equal to 1"),
+    "context in e": (["--context", "1e3"], "valid integer"),
+    "context of the next model": (["--context", "257"], "a context of 257 tokens, but the model's own is 256"),
+    "context past all": (["--context", str(10**12)], f"a context of {10**12} tokens"),
+    "sessions in part": (["--context", "64", "--sessions", "1.5"], "valid integer"),
+    "no sessions": (["--context", "64", "--sessions", "0"], "greater than or equal to 1"),
+    "sessions past rows": (["--context", "64", "--sessions", "257"], "257 sessions: a worker holds 1 to 256"),
+    "potatoes": (["--context", "64", "--memory", "4 potatoes"], "--memory: '4 potatoes' is not an amount"),
+    "a reserve of nothing": (["--context", "64", "--cache-reserve", "0"], "--cache-reserve: '0' is not a whole number"),
+    "two devices": (["--context", "64", "--gpu", "h200", "--memory", "4Gi"], "--gpu and --memory: give one"),
+    "an unknown GPU": (["--context", "64", "--gpu", "h2000"], "--gpu: no GPU is called 'h2000'; did you mean"),
+    "an unknown type": (["--context", "64", "--kv-type", "q17"], "--kv-type"),
+    "a type too wide": (["--context", "64", "--kv-type", "q8_0"], "cannot be kept as q8_0; possible are f16, f32"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_USAGE)
+def test_bad_usage_is_one_line(call: Call, model: Path, name: str) -> None:
+    words, text = BAD_USAGE[name]
+    done = call("plan", model, *words)
+    assert (done.code, done.out) == (2, "")
+    assert text in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_model_that_is_not_run_is_planned_all_the_same(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(tiny({"llama.rope.dimension_count": 8}))
+    seen = call("plan", path, "--context", 64, "--memory", "4GiB", "--json").json
+    assert seen["fits"]
+    assert not seen["supported"]
+    assert "Not run: rope turns" in call("plan", path, "--context", 64, "--memory", "4GiB").out
+
+
+def test_an_unknown_architecture_has_no_plan(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(tiny({"general.architecture": "mamba"}))
+    done = call("plan", path, "--context", 64, "--memory", "4GiB")
+    assert done.code == 2
+    assert "'mamba' is not known" in done.err
