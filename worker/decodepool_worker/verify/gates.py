@@ -1,0 +1,76 @@
+"""The table of gates, and how one is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from decodepool_worker.verify.lab import STREAM_LENGTHS, BrokenGate, Lab
+from decodepool_worker.verify.row_gates import chunks, chunks_beside_rows, company
+from decodepool_worker.verify.session_gates import (
+    close_and_replay,
+    forks,
+    joining_leaving_failing,
+    prefix_reuse,
+    seeded_draws,
+)
+
+WIDTHS = (2, 3, 4, 5, 8, 13, 16, 32)
+CHUNKS = (1, 7, 64, max(STREAM_LENGTHS))
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A situation, and what it is called."""
+
+    name: str
+    run: Callable[[Lab], None]
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    """What a gate compared. `difference` names the first row and element that were not equal; None if all were."""
+
+    name: str
+    rows: int
+    bytes: int
+    difference: str | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether every byte was."""
+        return self.difference is None
+
+
+GATES: tuple[Gate, ...] = (
+    *(Gate(f"steps of {rows} rows", partial(company, rows=rows)) for rows in WIDTHS),
+    *(Gate(f"chunks of {size}" if size < CHUNKS[-1] else "whole prompts", partial(chunks, size=size)) for size in CHUNKS),
+    Gate("chunks beside decode rows", chunks_beside_rows),
+    Gate("joining, leaving, failing", joining_leaving_failing),
+    Gate("forks", forks),
+    Gate("prefix reuse", prefix_reuse),
+    Gate("closed and replayed", close_and_replay),
+    Gate("seeded draws", seeded_draws),
+)
+"""Every gate that needs nothing but an engine."""
+
+
+def run_gate(gate: Gate, lab: Lab) -> GateResult:
+    """Run a gate in a lab. BrokenGate if it compared nothing: that would be no gate."""
+    before = lab.witness.tally
+    gate.run(lab)
+    compared = lab.witness.tally.since(before)
+    if not compared.rows:
+        raise BrokenGate(f"{gate.name}: nothing was compared")
+    return GateResult(gate.name, compared.rows, compared.bytes, lab.witness.difference)
+
+
+def run_gates(lab: Lab, gates: tuple[Gate, ...] = GATES) -> Iterator[GateResult]:
+    """Compute the reference, then run the gates up to the first that is not equal."""
+    lab.reference()
+    for gate in gates:
+        result = run_gate(gate, lab)
+        yield result
+        if not result.equal:
+            return
