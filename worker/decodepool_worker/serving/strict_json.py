@@ -19,8 +19,11 @@ MAX_DEPTH = 64
 SHOWN_CHARACTERS = 60
 """How much of an offending value an error repeats."""
 
-BRACKETS_OR_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """Possessive, and content with a string that never ends, so that a hostile body costs one pass."""
+
+AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+ALL_BUT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 
 
 def read_object(data: bytes) -> dict[str, Any]:
@@ -48,15 +51,15 @@ def shown(value: object) -> str:
 
 
 def _bound_depth(data: bytes) -> None:
-    """Count brackets outside strings before a parser recurses into them."""
-    depth = 0
+    """Refuse deep nesting before a parser recurses into it: each round takes the innermost pairs away, all at once."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
-    for match in BRACKETS_OR_STRING.finditer(data):
-        mark = match[0][:1]
-        depth += (mark in b"[{") - (mark in b"]}")
-        if depth > MAX_DEPTH:
-            raise ApiError("invalid_json", f"the body is nested deeper than {MAX_DEPTH} levels at byte {match.start()}")
+    brackets = STRING.sub(b"", data).translate(AS_SQUARE, ALL_BUT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        message = f"the body is nested deeper than {MAX_DEPTH} levels, or its brackets do not match"
+        raise ApiError("invalid_json", message)
 
 
 def _refuse_constant(name: str) -> None:

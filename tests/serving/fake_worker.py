@@ -1,0 +1,32 @@
+"""`python -m tests.serving.fake_worker PORT_FILE DRAIN_SECONDS LOAD_SECONDS`: a worker process that serves the byte model."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from decodepool_worker.serving.logs import configure_logging
+from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
+from decodepool_worker.serving.service import Served, Service
+from decodepool_worker.serving.sockets import listening_socket
+from tests.serving.byte_model import ByteEngine, Gate, served_bytes
+
+
+def main(port_file: str, drain_seconds: str, load_seconds: str) -> int:
+    configure_logging(as_json=True)
+    service = Service()
+    listener = listening_socket("127.0.0.1", 0)
+    Path(port_file).write_text(str(listener.getsockname()[1]))
+
+    def load() -> Served:
+        time.sleep(float(load_seconds))
+        return served_bytes(service, ByteEngine(128, 4, Gate(0.02)), context_tokens=2048)
+
+    options = ServerOptions(drain_timeout_seconds=float(drain_seconds))
+    return asyncio.run(serve_until_stopped(service, listener, load, lambda served: None, options))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

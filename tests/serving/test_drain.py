@@ -1,0 +1,140 @@
+"""A13, A14: a process that is told to end does so in time, and every stream gets a last event."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serving.live_server import events
+
+ROOT = Path(__file__).parents[2]
+
+
+class Process:
+    """A worker process. `load_seconds` is how long it loads."""
+
+    def __init__(self, folder: Path, drain_seconds: float, load_seconds: float = 0) -> None:
+        port_file = folder / "port"
+        command = [sys.executable, "-m", "tests.serving.fake_worker", str(port_file), str(drain_seconds), str(load_seconds)]
+        with (folder / "log").open("w") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stderr=log)
+        self.wait(lambda: port_file.exists() and port_file.read_text())
+        self.port = int(port_file.read_text())
+
+    def wait(self, claim: Callable[[], Any], seconds: float = 15) -> float:
+        began = time.monotonic()
+        while not claim():
+            assert time.monotonic() - began < seconds, "it did not come to that in time"
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        with answer:
+            text = answer.read().decode()
+        connection.close()
+        return answer.status, text
+
+    def ready(self) -> bool:
+        return self.call("GET", "/readyz")[0] == 200
+
+    def create(self) -> str:
+        session_id: str = json.loads(self.call("POST", "/v1/sessions", {"prompt": "A B C"})[1])["id"]
+        return session_id
+
+    def streaming(self, seen: list[Any], **body: Any) -> threading.Thread:
+        path = f"/v1/sessions/{self.create()}/decode"
+        thread = threading.Thread(
+            target=lambda: seen.extend(events(self.call("POST", path, {"stream": True, "temperature": 0, **body})[1]))
+        )
+        thread.start()
+        self.wait(lambda: '"state":"decoding"' in self.call("GET", "/v1/sessions")[1])
+        return thread
+
+    def end(self, *, within: float) -> int:
+        return self.process.wait(within)
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[Process] = []
+
+    def run(drain_seconds: float, load_seconds: float = 0) -> Process:
+        made.append(Process(tmp_path, drain_seconds, load_seconds))
+        return made[-1]
+
+    yield run
+    for each in made:
+        each.process.kill()
+        each.process.wait()
+
+
+def test_an_idle_worker_ends_at_once_despite_kept_connections(start: Start) -> None:
+    worker = start(30)
+    worker.wait(worker.ready)
+    worker.create()
+    kept = socket.create_connection(("127.0.0.1", worker.port))
+    kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert kept.recv(4096)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.end(within=3) == 0
+    kept.close()
+
+
+def test_a_running_stream_goes_on_to_its_end(start: Start) -> None:
+    worker, seen = start(30), []
+    worker.wait(worker.ready)
+    thread = worker.streaming(seen, max_tokens=80)
+    worker.process.send_signal(signal.SIGTERM)
+    worker.wait(lambda: worker.call("GET", "/readyz")[0] == 503)
+    status, text = worker.call("POST", "/v1/sessions", {"prompt": "A"})
+    assert (status, json.loads(text)["error"]["code"]) == (503, "draining")
+    thread.join(10)
+    assert (seen[-1]["event"], seen[-1]["data"]["usage"]["completion_tokens"]) == ("done", 80)
+    assert worker.end(within=4) == 0
+
+
+def test_at_the_deadline_a_stream_ends_with_an_error_that_says_so(start: Start) -> None:
+    worker, seen = start(1), []
+    worker.wait(worker.ready)
+    thread = worker.streaming(seen)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.end(within=5) == 0
+    thread.join(5)
+    assert (seen[-1]["event"], seen[-1]["data"]["error"]["code"]) == ("error", "draining")
+    assert "deadline" in seen[-1]["data"]["error"]["message"]
+
+
+def test_a_second_signal_means_now(start: Start) -> None:
+    worker, seen = start(300), []
+    worker.wait(worker.ready)
+    thread = worker.streaming(seen)
+    worker.process.send_signal(signal.SIGTERM)
+    worker.wait(lambda: worker.call("GET", "/readyz")[0] == 503)
+    worker.process.send_signal(signal.SIGINT)
+    assert worker.end(within=4) == 0
+    thread.join(5)
+    assert seen[-1]["event"] == "error"
+
+
+def test_a_load_does_not_hold_the_end_up(start: Start) -> None:
+    worker = start(30, 60)
+    assert worker.call("GET", "/healthz")[0] == 200
+    assert worker.call("GET", "/readyz")[0] == 503
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.end(within=3) == 0

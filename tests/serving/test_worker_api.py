@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from decodepool_worker.serving.application import MAX_BODY_BYTES, ROUTES
+from decodepool_worker.serving.errors import FAULTS
+from decodepool_worker.serving.service import Phase
+from prometheus_client.parser import text_string_to_metric_families
+from tests.serving.live_server import Live, live_worker
+
+KEY = b"let-me-in"
+
+
+def test_the_worker_tells_what_it_holds(live: Live) -> None:
+    live.create()
+    capacity = live.get("/v1/capacity")
+    assert capacity["sessions"] == {"capacity": 4, "active": 1, "free": 3}
+    assert capacity["planned"]["reserve_bytes"] == 4 * capacity["planned"]["session_bytes"]
+    assert capacity["measured"]["resident_bytes"] > 0
+    assert capacity["measured"]["cache_bytes"] is None
+
+
+def samples(live: Live) -> dict[str, float]:
+    text = live.call("GET", "/metrics").text
+    return {
+        sample.name + json.dumps(sample.labels, sort_keys=True): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_count_what_happened(live: Live) -> None:
+    live.decode(live.create("A B C"), max_tokens=7)
+    live.post("/v1/sessions", {"tokens": []}, 400)
+    live.get("/v1/sessions/nope", 404)
+    seen = samples(live)
+    assert seen["decodepool_decoded_tokens_total{}"] == 7
+    assert seen["decodepool_prefilled_tokens_total{}"] == 5
+    assert seen['decodepool_sessions{"state": "idle"}'] == 1
+    assert seen["decodepool_session_capacity{}"] == 4
+    assert seen["decodepool_step_seconds_count{}"] >= 7
+    assert seen["decodepool_first_token_seconds_count{}"] == 1
+    assert seen['decodepool_refused_total{"reason": "invalid_value"}'] == 1
+    route = {"method": "GET", "route": "/v1/sessions/{id}", "status": "404"}
+    assert seen["decodepool_requests_total" + json.dumps(route)] == 1
+    assert seen["decodepool_ready{}"] == 1
+
+
+def test_guessed_paths_make_no_series_of_their_own(live: Live) -> None:
+    for i in range(5):
+        live.get(f"/guess/{i}", 404)
+    assert 'decodepool_requests_total{"method": "GET", "route": "unknown", "status": "404"}' in samples(live)
+    assert not any("guess" in name for name in samples(live))
+
+
+def test_while_loading_only_health_is_good() -> None:
+    with live_worker(load=False) as live:
+        assert live.get("/healthz") == {"status": "ok", "phase": "loading"}
+        for method, path in (("GET", "/readyz"), ("POST", "/v1/sessions"), ("GET", "/v1/capacity"), ("POST", "/tokenize")):
+            body = {"prompt": "A"} if path == "/v1/sessions" else {"text": "A"}
+            answer = live.call(method, path, body if method == "POST" else None)
+            assert (answer.status, answer.json["error"]["code"]) == (503, "loading")
+            assert answer.headers["Retry-After"].isdigit()
+        assert live.get("/v1/live") == {"phase": "loading"}
+        assert "decodepool_ready 0.0" in live.call("GET", "/metrics").text
+
+
+def test_while_draining_new_work_is_refused_and_reading_is_not(live: Live) -> None:
+    session = live.create()
+    live.service.phase = Phase.DRAINING
+    for path, body in (("/v1/sessions", {"prompt": "A"}), (f"/v1/sessions/{session}/decode", {"max_tokens": 1})):
+        answer = live.call("POST", path, body)
+        assert (answer.status, answer.json["error"]["code"]) == (503, "draining")
+        assert int(answer.headers["Retry-After"]) >= 1
+    assert live.get("/readyz", 503)["error"]["code"] == "draining"
+    assert live.get("/healthz")["phase"] == "draining"
+    assert live.get(f"/v1/sessions/{session}/tokens")["length"] == 5
+
+
+def test_a_step_that_never_ends_is_not_alive(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decodepool_worker.serving.worker_api.STALLED_SECONDS", 0.2)
+    live.gate.hold()
+    live.create()
+    live.until(lambda: live.call("GET", "/healthz").status == 503)
+    live.gate.release()
+    live.until(lambda: live.call("GET", "/healthz").status == 200)
+
+
+@pytest.mark.parametrize("given", [None, "Bearer wrong", "Basic bGV0LW1lLWlu", "Bearer ", "let-me-in", "Bearer let-me-in2"])
+def test_without_the_key_only_the_public_routes_answer(given: str | None) -> None:
+    with live_worker(keys=(b"other", KEY)) as live:
+        headers = {} if given is None else {"Authorization": given}
+        for route in ROUTES:
+            answer = live.call(route.method, route.path.replace("{id}", "x").replace("{name}", "x"), **headers)
+            assert (answer.status != 401) == route.public, route.path
+
+
+def test_with_the_key_everything_answers() -> None:
+    with live_worker(keys=(b"other", KEY)) as live:
+        answer = live.call("POST", "/v1/sessions", {"prompt": "A"}, Authorization="Bearer let-me-in")
+        assert answer.status == 201
+        assert live.get("/openapi.json")["components"]["securitySchemes"]
+
+
+def test_a_body_beyond_the_limit_is_413(live: Live) -> None:
+    answer = live.call("POST", "/tokenize", {"text": "a" * MAX_BODY_BYTES})
+    assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nope", 404, "unknown_route"),
+        ("POST", "/v1/session", 404, "unknown_route"),
+        ("PUT", "/v1/sessions", 405, "method_not_allowed"),
+        ("GET", "/tokenize", 405, "method_not_allowed"),
+        ("GET", "/v1/sessions/%00", 404, "unknown_session"),
+        ("DELETE", "/v1/sessions/..%2f..", 404, "unknown_session"),
+    ],
+)
+def test_wrong_doors_answer_in_the_same_words(live: Live, method: str, path: str, status: int, code: str) -> None:
+    answer = live.call(method, path)
+    assert (answer.status, answer.json["error"]["code"]) == (status, code)
+    assert status != 405 or answer.headers["Allow"]
+
+
+def test_text_goes_to_tokens_and_back(live: Live) -> None:
+    text = "Grüße 👩‍👩‍👧 <|im_end|>"
+    tokens = live.post("/tokenize", {"text": text})["tokens"]
+    assert live.post("/detokenize", {"tokens": tokens})["text"] == text
+    assert 257 not in tokens
+    assert live.post("/tokenize", {"text": text, "parse_special": True})["tokens"][-1] == 257
+    assert live.post("/tokenize", {"text": ""}) == {"tokens": [], "count": 0}
+    assert live.post("/detokenize", {"tokens": [255]})["text"] == "\ufffd"
+
+
+def test_the_live_page_and_its_data(live: Live) -> None:
+    for path, kind in (("/", "text/html"), ("/live/live.css", "text/css"), ("/live/live.js", "text/javascript")):
+        answer = live.call("GET", path)
+        assert answer.headers.get_content_type() == kind
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert "://" not in answer.text.replace("http://www.w3.org/2000/svg", ""), "the page needs nothing from elsewhere"
+    live.decode(live.create("A B C"), max_tokens=70)
+    seen = live.get("/v1/live")
+    assert seen["sessions"]["list"][0]["length"] == 75
+    memory = seen["memory"]
+    planned = live.get("/v1/capacity")["planned"]
+    assert memory["reserve_used_bytes"] + memory["reserve_free_bytes"] == planned["reserve_bytes"]
+    assert memory["cache_used_bytes"] + memory["cache_free_bytes"] == planned["cache_bytes"]
+    assert memory["reserve_used_bytes"] > 0
+    assert seen["pages"].count("h") == 2
+
+
+def test_every_route_is_in_the_document_with_its_refusals(live: Live) -> None:
+    document = live.get("/openapi.json")
+    for route in ROUTES:
+        operation = document["paths"][route.path][route.method.lower()]
+        assert operation["summary"]
+        statuses = {str(FAULTS[code].status) for code in route.refusals} | {str(route.status)}
+        assert statuses == set(operation["responses"])
+
+
+ANSWERS: list[tuple[str, str, Any]] = [
+    ("POST", "/v1/sessions", {"prompt": "A"}),
+    ("GET", "/v1/sessions", None),
+    ("GET", "/v1/sessions/{id}", None),
+    ("GET", "/v1/sessions/{id}/tokens", None),
+    ("POST", "/v1/sessions/{id}/append", {"text": "B"}),
+    ("POST", "/v1/sessions/{id}/decode", {"max_tokens": 2, "top_logprobs": 2}),
+    ("POST", "/v1/sessions/{id}/fork", {}),
+    ("POST", "/v1/sessions/{id}/cancel", {}),
+    ("DELETE", "/v1/sessions/{id}", None),
+    ("POST", "/v1/chat/completions", {"model": "bytes", "messages": [{"role": "user", "content": "A"}], "max_tokens": 3,
+                                      "logprobs": True, "top_logprobs": 2}),
+    ("POST", "/v1/completions", {"model": "bytes", "prompt": "A", "max_tokens": 3, "logprobs": 2}),
+    ("POST", "/tokenize", {"text": "A"}),
+    ("POST", "/detokenize", {"tokens": [65]}),
+    ("GET", "/v1/models", None),
+    ("GET", "/v1/models/{name}", None),
+    ("GET", "/v1/capacity", None),
+    ("GET", "/v1/live", None),
+    ("GET", "/healthz", None),
+    ("GET", "/readyz", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body"), ANSWERS, ids=[f"{method} {path}" for method, path, _ in ANSWERS])
+def test_answers_are_what_the_document_says(live: Live, method: str, path: str, body: Any) -> None:
+    route = next(each for each in ROUTES if (each.method, each.path) == (method, path))
+    assert route.answer is not None
+    answer = live.call(method, path.replace("{id}", live.create("A B C")).replace("{name}", "bytes"), body)
+    assert answer.status == route.status, answer.text
+    route.answer.model_validate_json(answer.text, strict=True)
+
+
+def test_every_json_answer_is_held_to_its_model() -> None:
+    tested = {(method, path) for method, path, _ in ANSWERS}
+    assert tested == {(route.method, route.path) for route in ROUTES if route.answer is not None}
