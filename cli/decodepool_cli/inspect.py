@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
 from decodepool_sizing.sessions import growing_bytes_per_token, kv_types, window_bytes
-from decodepool_sizing.shape import ModelShape, RopeShape
+from decodepool_sizing.shape import LayerShape, ModelShape, RopeShape
 
-from decodepool_cli.model import Model, header_options, read_model
+from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model
 from decodepool_cli.output import AsJson, columns, console, facts, plain, print_json, size
 
 if TYPE_CHECKING:
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    file: Annotated[str, typer.Argument(metavar="FILE|URL", help="A GGUF file, or an http(s) URL of one.")],
+    *,
+    file: FileOrURL,
     json: AsJson = False,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="Send this header to a URL's host; repeatable.")
-    ] = None,
+    header: HeaderOption = None,
 ) -> None:
     """Show what a model file holds, from its header alone."""
     model = read_model(file, header_options(header))
@@ -151,19 +150,36 @@ def _facts(model: Model) -> list[tuple[str, str]]:
 
 
 def _shape_facts(shape: ModelShape) -> list[tuple[str, str]]:
-    width = f"{shape.block_count} of width {shape.embedding_length:,}, feed-forward {_span(shape.feed_forward_lengths)}"
-    heads = f"{_span(shape.head_counts)} query, {_span(shape.kv_head_counts)} key-value, of {shape.key_length}"
-    lines = [("layers", width), ("heads", heads), ("context", f"{shape.context_length:,} tokens, {_rope(shape.rope)}")]
+    attending = [layer for layer in shape.layers if layer.head_count]
+    heads = f"{_span(layer.head_count for layer in attending)} query, "
+    heads += f"{_span(layer.kv_head_count for layer in attending)} key-value, of {_span(_lengths(attending))}"
+    wide = _span(shape.feed_forward_lengths)
+    embeddings = "tied to the output" if shape.tied_embeddings else "apart from the output"
+    return [
+        ("layers", f"{shape.block_count} of width {shape.embedding_length:,}, feed-forward {wide}"),
+        ("heads", heads),
+        *_layer_facts(shape, len(attending)),
+        ("context", f"{shape.context_length:,} tokens, {_rope(shape.rope)}"),
+        ("vocabulary", f"{shape.vocabulary_size:,} rows, {embeddings}"),
+    ]
+
+
+def _layer_facts(shape: ModelShape, attending: int) -> Iterator[tuple[str, str]]:
+    windows = [window for window in shape.windows if window]
+    if windows:
+        yield "windows", f"{len(windows)} of {shape.block_count} layers see {_span(windows)} tokens"
+    if attending < shape.block_count:
+        yield "recurrent", f"{shape.block_count - attending} of {shape.block_count} layers keep a state of fixed size"
     if shape.experts:
         experts = shape.experts
         shared = f", shared {experts.shared_feed_forward_length:,}" if experts.shared_feed_forward_length else ""
-        used = f"{experts.used_count} of {experts.count}, width {experts.feed_forward_length:,}{shared}"
-        lines.append(("experts", used))
-    windows = [window for window in shape.windows if window]
-    if windows:
-        lines.append(("windows", f"{len(windows)} of {shape.block_count} layers see {_span(windows)} tokens"))
-    embeddings = "tied to the output" if shape.tied_embeddings else "apart from the output"
-    return [*lines, ("vocabulary", f"{shape.vocabulary_size:,} rows, {embeddings}")]
+        yield "experts", f"{experts.used_count} of {experts.count}, width {experts.feed_forward_length:,}{shared}"
+
+
+def _lengths(layers: Sequence[LayerShape]) -> Iterator[int]:
+    for layer in layers:
+        yield layer.key_length
+        yield layer.value_length
 
 
 def _rope(rope: RopeShape) -> str:
@@ -171,8 +187,9 @@ def _rope(rope: RopeShape) -> str:
     return f"rope base {rope.base:,.0f}{scaling}"
 
 
-def _span(values: Any) -> str:
-    low, high = min(values), max(values)
+def _span(values: Iterable[int]) -> str:
+    found = set(values)
+    low, high = min(found), max(found)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 

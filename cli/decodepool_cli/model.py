@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+import typer
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.readers import model_reader
@@ -13,6 +15,11 @@ from decodepool_sizing.support import model_refusals
 from decodepool_sizing.tokenizer_facts import TokenizerFacts, tokenizer_facts
 
 from decodepool_cli.faults import bad_input
+
+FileOrURL = Annotated[str, typer.Argument(metavar="FILE|URL", help="A GGUF file, or an http(s) URL of one.")]
+HeaderOption = Annotated[
+    list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="Send this header to a URL's host; repeatable.")
+]
 
 
 @dataclass(frozen=True, slots=True)

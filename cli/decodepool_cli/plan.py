@@ -19,7 +19,7 @@ from decodepool_sizing.support import RUN_KV_TYPES
 from decodepool_sizing.weights import weight_bytes
 
 from decodepool_cli.faults import FAILED, bad_input
-from decodepool_cli.model import Model, read_model
+from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model
 from decodepool_cli.output import AsJson, columns, console, plain, print_json, size
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Target:
 
 def plan(
     *,
-    file: Annotated[str, typer.Argument(metavar="FILE|URL", help="A GGUF file, or an http(s) URL of one.")],
+    file: FileOrURL,
     context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
     gpu: Annotated[str | None, typer.Option(help="Plan for a GPU by name, such as h200.")] = None,
     memory: Annotated[str | None, typer.Option(help="Plan for this much memory, such as 80GiB.")] = None,
@@ -58,10 +58,11 @@ def plan(
         str | None, typer.Option(help="Bytes that caches must leave to sessions, such as 4GiB.")
     ] = None,
     json: AsJson = False,
+    header: HeaderOption = None,
 ) -> None:
     """Show how many sessions a device holds, and what limits them."""
     target = _target(gpu, memory, device)
-    model = read_model(file)
+    model = read_model(file, header_options(header))
     demand = _demand(model, context, kv_type, sessions, _amount(cache_reserve, "--cache-reserve"))
     try:
         planned = plan_capacity(demand, target.device)
@@ -240,7 +241,7 @@ def _remarks(plan: CapacityPlan, target: Target) -> list[str]:
     if target.gpu:
         milliseconds = 1000 * plan.weight_bytes / target.gpu.bandwidth
         rate = target.gpu.bandwidth / 1e12
-        lines.append(f"Reading the weights once, at {rate:.1f} TB/s, takes {milliseconds:.2f} ms: no step is faster.")
+        lines.append(f"Reading the weights once, at {rate:.1f} TB/s, takes {milliseconds:.3g} ms: no step is faster.")
     if plan.device.name == "this machine":
         lines.append(
             "Planned for the memory that is available on this machine now; --memory or --gpu plans for another."

@@ -36,6 +36,9 @@ RUN_WEIGHT_TYPES: frozenset[TensorType] = frozenset(
 
 RUN_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.F32})
 
+_TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})
+"""Integers are tables, such as which experts a token takes, and no weights."""
+
 _NOT_YET = "the engine does not run this yet"
 
 
@@ -80,7 +83,7 @@ def _type_refusals(shape: ModelShape, header: Header) -> Iterator[str]:
     """One line a type, naming the first tensor of it."""
     seen: dict[TensorType, list[str]] = {}
     for tensor in loaded_tensors(shape, header.tensors):
-        if tensor.type not in RUN_WEIGHT_TYPES:
+        if tensor.type not in RUN_WEIGHT_TYPES | _TABLE_TYPES:
             seen.setdefault(tensor.type, []).append(tensor.name)
     for kind, names in seen.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
