@@ -181,7 +181,7 @@ class Crowd:
             self.residence.close(guest.id)
             self.leave(guest)
         pages = self.residence.stats().pages
-        assert (pages.used, pages.reserved, pages.kept + pages.free) == (0, 0, 36)
+        assert (pages.used, pages.reserved, pages.kept + pages.free) == (0, 0, self.engine.page_count)
         assert len(set(self.residence.page_uses())) <= 2
         assert self.residence.stats().sessions == dict.fromkeys(self.residence.stats().sessions, 0)
 
