@@ -1,0 +1,59 @@
+"""Random quantised matrices of every type, and the planes they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from decodepool_kernels.cpu.packing import QuantMatrix, pack_quantised
+from decodepool_sizing.layouts import QUANT_LAYOUTS, QuantLayout
+from decodepool_worker.weights.formats import FORMATS
+from numpy.typing import NDArray
+
+TYPES = tuple(QUANT_LAYOUTS)
+CODE_COUNTS = {"Q5_0": 32, "Q5_1": 32, "Q5_K": 32, "Q6_K": 64, "MXFP4": 25, "Q2_K": 4, "Q3_K": 8}
+"""Codes that a type has, where it is not all that its bits can hold."""
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A matrix as integers and scales, `[outputs, inputs]` and `[outputs, sub-blocks]`."""
+
+    codes: NDArray[np.uint8]
+    scales: NDArray[Any]
+    minima: NDArray[Any] | None
+    zero: int
+    layout: QuantLayout
+
+    @property
+    def packed(self) -> QuantMatrix:
+        return pack_quantised(self.layout, self.codes, self.scales, self.minima, self.zero)
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The weights, exact."""
+        shifted = self.codes.astype(np.float64) - self.zero
+        spread = np.repeat(self.scales.astype(np.float64), self.layout.sub_block, axis=1)
+        least = 0.0 if self.minima is None else np.repeat(self.minima.astype(np.float64), self.layout.sub_block, axis=1)
+        return spread * shifted + least
+
+    @property
+    def wide_scales(self) -> NDArray[np.float32]:
+        return self.scales.astype(np.float32)
+
+    @property
+    def wide_minima(self) -> NDArray[np.float32] | None:
+        return None if self.minima is None else self.minima.astype(np.float32)
+
+
+def planes(name: str, outputs: int, inputs: int, seed: int = 0) -> Planes:
+    """Return random planes of one type, with scales of either sign, some of them zero."""
+    layout, random = QUANT_LAYOUTS[name], np.random.default_rng(seed)
+    count = CODE_COUNTS.get(name, 1 << layout.code_bits)
+    codes = random.integers(0, count, (outputs, inputs)).astype(np.uint8)
+    kind = np.float16 if layout.scale_bytes == 2 else np.float32
+    scales = (random.standard_normal((outputs, inputs // layout.sub_block)) * 0.02).astype(kind)
+    scales[random.random(scales.shape) < 0.05] = 0
+    minima = (random.standard_normal(scales.shape) * 0.1).astype(kind) if layout.has_minimum else None
+    return Planes(codes, scales, minima, FORMATS[name].zero, layout)
