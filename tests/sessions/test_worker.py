@@ -15,6 +15,7 @@ from decodepool_worker.sessions.errors import Draining, EngineFailed, SessionBus
 from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
+from decodepool_worker.sessions.stats import StepReport
 from decodepool_worker.sessions.stream import DecodeStream
 
 from tests.sessions.checking_engine import GREEDY, CheckingEngine, lone_tokens, prompt
@@ -206,6 +207,23 @@ def test_a_fault_of_the_engine_ends_streams_and_liveness() -> None:
             await worker.create([1])
 
     with_worker(scenario)
+
+
+def test_a_fault_of_our_own_is_told_like_one_of_the_engine() -> None:
+    def broken(report: StepReport) -> None:
+        raise KeyError("bucket")
+
+    async def main() -> None:
+        worker = Worker(Residence(GatedEngine(), context_tokens=256, sessions=8, observe_step=broken))
+        worker.start()
+        session = await worker.create([1])
+        with pytest.raises(EngineFailed, match="KeyError: 'bucket'"):
+            while True:
+                await read(await worker.decode(session.id, DecodeRequest()))
+        assert "bucket" in (worker.stalled(5) or "")
+        assert await worker.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_a_step_that_hangs_fails_liveness_and_an_idle_worker_does_not() -> None:
