@@ -1,7 +1,7 @@
 """The vocabulary in which an architecture's step is written, once, for every backend.
 
-A model file calls these operations on tensors; the graph records them in order and a backend lowers the record to its own program.
-Every tensor holds one vector of `width` f32 a row of the step.
+A model file calls these operations on tensors; the graph records them in order and a backend lowers the record to its
+own program. Every tensor holds one vector of `width` f32 a row of the step.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class Attention:
-    """k and v are appended to the layer's pages; out = softmax(scale q K') V over every position up to the row's own."""
+    """k and v go to the layer's pages; out = softmax(scale q K') V over every position up to the row's own."""
 
     out: Tensor
     q: Tensor
@@ -166,7 +166,9 @@ class Graph:
         """Rotate x in place and return it."""
         return self.record(Rope(x, heads, rotation)).x
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, heads: int, kv_heads: int, scale: float) -> Tensor:
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, heads: int, kv_heads: int, scale: float
+    ) -> Tensor:
         """Append k and v to the layer's pages and return the attention of q over them."""
         return self.record(Attention(self.tensor(q.width), q, k, v, layer, heads, kv_heads, scale)).out
 

@@ -63,7 +63,9 @@ def _first_fit(size_bytes: int, live: dict[Buffer, int]) -> int:
 
 
 def meetings(uses: Uses, placement: Placement) -> list[bool]:
-    """Tell before which operations the team must meet: those that touch what was written, or write what was read, since the last meeting."""
+    """Tell before which operations the team must meet: those that touch what was written, or write what was read, since
+    the last meeting.
+    """
     read: list[Buffer] = []
     written: list[Buffer] = []
     answers = []

@@ -1,9 +1,11 @@
-"""Attention over pages, split at absolute positions: block = page = 64 tokens, 8 blocks fold into a group, groups into the row, ascending.
+"""Attention over pages, split at absolute positions: block = page = 64 tokens, 8 blocks fold into a group, groups into
+the row, ascending.
 
-For one query head and block: s = scale * (chain of fma over dimensions, ascending); m = max s; p = e^(s - m); l = sum p, lane i adding tokens
-i, i + 16, i + 32, i + 48 in that order, lanes by the one tree; O_d = chain of fma(p_t, v_td) over tokens, ascending.
-Folding (M, L, O) with (m, l, o): M' = max(M, m); a = e^(M - M'); b = e^(m - M'); L' = fma(L, a, l b); O' = fma(O, a, o b). The row's result is O / L.
-All of it is a function of the row's own position and pages: neither the step's other rows nor the work split enter.
+For one query head and block: s = scale * (chain of fma over dimensions, ascending); m = max s; p = e^(s - m); l = sum
+p, lane i adding tokens i, i + 16, i + 32, i + 48 in that order, lanes by the one tree; O_d = chain of fma(p_t, v_td)
+over tokens, ascending. Folding (M, L, O) with (m, l, o): M' = max(M, m); a = e^(M - M'); b = e^(m - M'); L' = fma(L, a,
+l b); O' = fma(O, a, o b). The row's result is O / L. All of it is a function of the row's own position and pages:
+neither the step's other rows nor the work split enter.
 """
 
 from __future__ import annotations
@@ -14,14 +16,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from .kv import KV_F16, PAGE_TOKENS, widen_head
-from .memory import float32_at
-from .team import share
-from .vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.kv import KV_F16, PAGE_TOKENS, widen_head
+from decodepool_kernels.cpu.memory import float32_at
+from decodepool_kernels.cpu.team import share
+from decodepool_kernels.cpu.vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
 
 GROUP_BLOCKS = 8
 UNIT_ROWS = 16
@@ -53,11 +54,11 @@ def _emit_cases(builder: Any, narrow: Value, queries: Value, emit_case: Callable
     builder.position_at_end(done)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def block_scores(
     typing_context: Any, narrow: Any, queries: Any, query: Any, keys: Any, width: Any, scale: Any, scores: Any
 ) -> Any:
-    """Write 64 scores each of `queries` vectors of `width` floats against keys [width][64], f16 if `narrow`, else f32."""
+    """Write 64 scores of each of `queries` vectors against keys [width][64], f16 if `narrow`, else f32."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
@@ -65,7 +66,7 @@ def block_scores(
         query_bytes = b.mul(width_value, I64(4))
 
         def one_case(is_f16: bool, count: int) -> None:
-            sums = [[cgutils.alloca_once_value(b, constant(0.0)) for _ in range(TOKEN_VECTORS)] for _ in range(count)]
+            sums = [[emit.running(constant(0.0)) for _ in range(TOKEN_VECTORS)] for _ in range(count)]
             with cgutils.for_range(b, width_value) as loop:
                 row = b.add(keys_at, b.mul(loop.index, I64((2 if is_f16 else 4) * PAGE_TOKENS)))
                 lanes = [_load_lanes(emit, is_f16, row, index) for index in range(TOKEN_VECTORS)]
@@ -83,7 +84,7 @@ def block_scores(
     return types.void(types.int64, types.int64, ADDRESS, ADDRESS, types.int64, types.float32, ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def block_softmax(typing_context: Any, scores: Any, visible: Any, state: Any) -> Any:
     """Turn 64 scores into p in place, tokens from `visible` on being 0; write m and l to state[0:2]."""
 
@@ -110,16 +111,26 @@ def block_softmax(typing_context: Any, scores: Any, visible: Any, state: Any) ->
 
 
 def _weigher(vectors: int) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def weigh(
-        typing_context: Any, narrow: Any, queries: Any, weights: Any, values: Any, stride: Any, visible: Any, out: Any, out_stride: Any
+        typing_context: Any,
+        narrow: Any,
+        queries: Any,
+        weights: Any,
+        values: Any,
+        stride: Any,
+        visible: Any,
+        out: Any,
+        out_stride: Any,
     ) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             emit, b = Emit(builder), builder
-            narrow_value, queries_value, weights_at, values_at, stride_value, visible_value, out_at, out_bytes = arguments
+            narrow_value, queries_value, weights_at, values_at, stride_value, visible_value, out_at, out_bytes = (
+                arguments
+            )
 
             def one_case(is_f16: bool, count: int) -> None:
-                sums = [[cgutils.alloca_once_value(b, constant(0.0)) for _ in range(vectors)] for _ in range(count)]
+                sums = [[emit.running(constant(0.0)) for _ in range(vectors)] for _ in range(count)]
                 with cgutils.for_range(b, visible_value) as loop:
                     row = b.add(values_at, b.mul(loop.index, stride_value))
                     lanes = [_load_lanes(emit, is_f16, row, index) for index in range(vectors)]
@@ -135,35 +146,45 @@ def _weigher(vectors: int) -> Any:
             _emit_cases(b, narrow_value, queries_value, one_case)
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, ADDRESS, ADDRESS, types.int64, types.int64, ADDRESS, types.int64), generate
+        return types.void(
+            types.int64, types.int64, ADDRESS, ADDRESS, types.int64, types.int64, ADDRESS, types.int64
+        ), generate
 
     return weigh
 
 
 weigh_one, weigh_four = _weigher(1), _weigher(4)
-"""Write 16 (64) lanes of sum_t p_t v_t over `visible` tokens for each query, values being `stride` bytes apart, results `out_stride`."""
+"""Write 16 (64) lanes of sum_t p_t v_t over `visible` tokens for each query, values being `stride` bytes apart, results
+`out_stride`.
+"""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fold(typing_context: Any, total: Any, part: Any, width: Any) -> Any:
-    """Fold one state (m, l, o[width], kept as 16 + width floats) into another; an empty one (l = 0) takes the part as it is."""
+    """Fold one state (m, l, o[width], kept as 16 + width floats) into another; an empty one (l = 0) takes the part as
+    it is.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
         total_at, part_at, width_value = arguments
         vectors = b.udiv(width_value, I64(LANES))
-        m, l, part_m, part_l = (emit.load(where, F32, offset) for where in (total_at, part_at) for offset in (0, 4))
+        m, weight, part_m, part_weight = (
+            emit.load(where, F32, offset) for where in (total_at, part_at) for offset in (0, 4)
+        )
 
         def each_vector(combine: Callable[[Value, Value], Value]) -> None:
             with cgutils.for_range(b, vectors) as loop:
                 offset = b.add(b.mul(loop.index, I64(64)), I64(64))
                 total_lanes, part_lanes = b.add(total_at, offset), b.add(part_at, offset)
-                emit.store(combine(emit.load(total_lanes, vector(F32)), emit.load(part_lanes, vector(F32))), total_lanes)
+                emit.store(
+                    combine(emit.load(total_lanes, vector(F32)), emit.load(part_lanes, vector(F32))), total_lanes
+                )
 
-        with b.if_else(b.fcmp_ordered("==", l, F32(0.0))) as (is_empty, is_not):
+        with b.if_else(b.fcmp_ordered("==", weight, F32(0.0))) as (is_empty, is_not):
             with is_empty:
                 emit.store(part_m, total_at)
-                emit.store(part_l, total_at, 4)
+                emit.store(part_weight, total_at, 4)
                 each_vector(lambda _, lanes: lanes)
             with is_not:
                 largest = b.select(b.fcmp_ordered(">", m, part_m), m, part_m)
@@ -171,7 +192,7 @@ def fold(typing_context: Any, total: Any, part: Any, width: Any) -> Any:
                 both = emit.exp(differences)
                 a, c = b.extract_element(both, I32(0)), b.extract_element(both, I32(1))
                 emit.store(largest, total_at)
-                emit.store(emit.call("llvm.fma.f32", l, a, b.fmul(part_l, c)), total_at, 4)
+                emit.store(emit.call("llvm.fma.f32", weight, a, b.fmul(part_weight, c)), total_at, 4)
                 a_lanes, c_lanes = emit.splat(a), emit.splat(c)
                 each_vector(lambda lanes, more: emit.fma(lanes, a_lanes, b.fmul(more, c_lanes)))
         return context.get_dummy_value()
@@ -179,9 +200,18 @@ def fold(typing_context: Any, total: Any, part: Any, width: Any) -> Any:
     return types.void(ADDRESS, ADDRESS, types.int64), generate
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def block_states(
-    narrow: int, queries: int, query: int, keys: int, values: int, width: int, scale: Any, visible: int, scores: int, states: int
+    narrow: int,
+    queries: int,
+    query: int,
+    keys: Any,
+    values: Any,
+    width: int,
+    scale: Any,
+    visible: int,
+    scores: int,
+    states: int,
 ) -> None:
     """Write the states of up to MOST_QUERIES queries, side by side, over one block."""
     state_bytes = 4 * (LANES + width)
@@ -200,19 +230,21 @@ def block_states(
         first += LANES
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def clear_state(state: int, width: int) -> None:
     """Make a state empty."""
     float32_at(state, LANES + width)[:] = 0
 
 
 def unit_scratch_floats(width: int, group_heads: int) -> int:
-    """Return the floats one member needs: two widened pages, scores and block states of a few queries, a group's and a row's state per query."""
+    """Return the floats one member needs: two widened pages, scores and block states of a few queries, a group's and a
+    row's state per query.
+    """
     queries = UNIT_ROWS * group_heads
     return 2 * PAGE_TOKENS * width + PAGE_TOKENS * MOST_QUERIES + (LANES + width) * (MOST_QUERIES + 2 * queries)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def fold_block_states(groups: int, totals: int, states: int, queries: int, width: int, ends_group: bool) -> None:
     """Fold fresh block states into their groups; a group that ends folds into its row and becomes empty."""
     state_bytes = 4 * (LANES + width)
@@ -224,7 +256,7 @@ def fold_block_states(groups: int, totals: int, states: int, queries: int, width
             clear_state(group, width)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def write_outputs(totals: int, queries: int, width: int, out: int) -> None:
     """Write O / L of queries that lie side by side."""
     for query in range(queries):
@@ -234,7 +266,7 @@ def write_outputs(totals: int, queries: int, width: int, out: int) -> None:
             target[dim] = state[LANES + dim] / state[1]
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def attend_unit(
     kind: int, q: int, q_stride: int, kv_head: int, group_heads: int, width: int, scale: Any,
     key_base: int, value_base: int, page_bytes: int, head_bytes: int, table: Any,
@@ -274,7 +306,7 @@ def attend_unit(
         write_outputs(totals + row * group_heads * state_bytes, group_heads, width, place)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def attention(
     kind: int, q: int, stride: int, kv_heads: int, group_heads: int, width: int, scale: Any,
     key_base: int, value_base: int, page_bytes: int, tables: Any, table_width: int, row_tables: Any, positions: Any,
@@ -287,6 +319,7 @@ def attention(
         row = unit_rows[unit]
         start = row_tables[row] * table_width
         attend_unit(
-            kind, q, stride, kv_head, group_heads, width, scale, key_base, value_base, page_bytes, page_bytes // kv_heads,
-            tables[start : start + table_width], row, unit_counts[unit], positions[row], out, out_stride, scratch,
+            kind, q, stride, kv_head, group_heads, width, scale,
+            key_base, value_base, page_bytes, page_bytes // kv_heads, tables[start : start + table_width],
+            row, unit_counts[unit], positions[row], out, out_stride, scratch,
         )  # fmt: skip

@@ -12,14 +12,14 @@ import numpy as np
 from decodepool_sizing.layouts import TILE_OUTPUTS, round_up
 from numpy.typing import NDArray
 
-from ..graph import Attention, Graph
-from .attention import UNIT_ROWS, unit_scratch_floats
-from .lower import Lowering, LogitsRows, LoweredProgram, Weights
-from .kv import PAGE_TOKENS
-from .matmul import TILE_BYTES
-from .memory import CACHE_LINE_BYTES, address, aligned_bytes
-from .pages import KvPages
-from .program import ROWS, STOP, UNITS, WANTED, follow_steps, lead_step
+from decodepool_kernels.cpu.attention import UNIT_ROWS, unit_scratch_floats
+from decodepool_kernels.cpu.kv import PAGE_TOKENS
+from decodepool_kernels.cpu.lower import LogitsRows, LoweredProgram, Lowering, Weights
+from decodepool_kernels.cpu.matmul import TILE_BYTES
+from decodepool_kernels.cpu.memory import CACHE_LINE_BYTES, address, aligned_bytes
+from decodepool_kernels.cpu.pages import KvPages
+from decodepool_kernels.cpu.program import ROWS, STOP, UNITS, WANTED, follow_steps, lead_step
+from decodepool_kernels.graph import Attention, Graph
 
 SEMAPHORE_BYTES = 64
 """More than any libc's sem_t."""
@@ -27,7 +27,9 @@ SEMAPHORE_BYTES = 64
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What a step reads: row by row tokens, positions and page-table numbers; the tables; attention units; rows with wanted logits."""
+    """What a step reads: row by row tokens, positions and page-table numbers; the tables; attention units; rows with
+    wanted logits.
+    """
 
     tokens: NDArray[np.int32]
     positions: NDArray[np.int32]
@@ -41,9 +43,9 @@ class StepInputs:
     @classmethod
     def allocate(cls, max_rows: int, table_width: int) -> StepInputs:
         """Return inputs with room for `max_rows` rows, each with a table of its own."""
-        rows = [np.zeros(max_rows, np.int32) for _ in range(3)]
-        picked = [np.zeros(max_rows, np.int32) for _ in range(4)]
-        return cls(*rows, np.zeros(max_rows * table_width, np.int32), *picked)
+        rows = (max_rows, max_rows, max_rows, max_rows * table_width)
+        picked = (max_rows, max_rows, max_rows, max_rows)
+        return cls(*(np.zeros(count, np.int32) for count in rows + picked))
 
     def arrays(self) -> tuple[NDArray[np.int32], ...]:
         """Return the arrays in the order in which the compiled program takes them."""
@@ -54,7 +56,9 @@ class StepInputs:
 
 
 class RowRun(Protocol):
-    """Consecutive rows of one session: its page table, the first row's position, and the slot that keeps the last row's logits."""
+    """Consecutive rows of one session: its page table, the first row's position, and the slot that keeps the last row's
+    logits.
+    """
 
     @property
     def pages(self) -> Sequence[int]:
@@ -74,11 +78,22 @@ class RowRun(Protocol):
 
 
 class CpuBackend:
-    """Runs a graph. `table_width` is the pages of the longest session; every page, logits row and buffer is allocated here, once."""
+    """Runs a graph. `table_width` is the pages of the longest session; every page, logits row and buffer is allocated
+    here, once.
+    """
 
     def __init__(
-        self, graph: Graph, weights: Weights, pages: KvPages, *, vocabulary_size: int, slots: int, max_rows: int, table_width: int, threads: int
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        weights: Weights,
+        pages: KvPages,
+        *,
+        vocabulary_size: int,
+        slots: int,
+        max_rows: int,
+        table_width: int,
+        threads: int,
+    ) -> None:
         self.max_rows = max_rows
         self.table_width = table_width
         self.vocabulary_size = vocabulary_size
@@ -148,7 +163,9 @@ class CpuBackend:
 def scratch_bytes(graph: Graph, max_rows: int) -> int:
     """Return the bytes of scratch one thread needs: totals of a tile, or an attention unit's states."""
     units = [
-        unit_scratch_floats(op.q.width // op.heads, op.heads // op.kv_heads) * 4 for op in graph.operations if isinstance(op, Attention)
+        unit_scratch_floats(op.q.width // op.heads, op.heads // op.kv_heads) * 4
+        for op in graph.operations
+        if isinstance(op, Attention)
     ]
     return round_up(max([max_rows * TILE_BYTES, *units]), CACHE_LINE_BYTES)
 
@@ -157,7 +174,12 @@ class Team:
     """The threads of a program. The caller of `step` is member 0; the others wait in compiled code, without the GIL."""
 
     def __init__(
-        self, program: LoweredProgram, counts: NDArray[np.int64], inputs: StepInputs, scratch_bytes_each: int, threads: int
+        self,
+        program: LoweredProgram,
+        counts: NDArray[np.int64],
+        inputs: StepInputs,
+        scratch_bytes_each: int,
+        threads: int,
     ) -> None:
         self.scratch = aligned_bytes(scratch_bytes_each * threads)
         self._sync = aligned_bytes(CACHE_LINE_BYTES + SEMAPHORE_BYTES)
@@ -171,7 +193,14 @@ class Team:
         self._followers = [
             threading.Thread(
                 target=follow_steps,
-                args=(*base, address(self.scratch) + member * scratch_bytes_each, arrivals, self._start, member, threads),
+                args=(
+                    *base,
+                    address(self.scratch) + member * scratch_bytes_each,
+                    arrivals,
+                    self._start,
+                    member,
+                    threads,
+                ),
                 name=f"decodepool-step-{member}",
                 daemon=True,
             )

@@ -1,7 +1,8 @@
-"""Where compiled code is kept, so that only a machine's first start compiles: a folder named after these sources, in the user's cache directory.
+"""Where compiled code is kept, so that only a machine's first start compiles: a folder named after these sources, in
+the user's cache directory.
 
-numba by itself looks at one file's time stamp; here any change to any kernel is another folder. Files are written aside and renamed, so an
-interrupted start leaves no half of one. Without a writable directory each start compiles anew.
+numba by itself looks at one file's time stamp; here any change to any kernel is another folder. Files are written aside
+and renamed, so an interrupted start leaves no half of one. Without a writable directory each start compiles anew.
 """
 
 from __future__ import annotations
@@ -38,5 +39,5 @@ def prepare_cache() -> bool:
             pass
     except OSError:
         return False
-    config.CACHE_DIR = str(directory)
+    config.CACHE_DIR = str(directory)  # type: ignore[attr-defined]  # set by name at start-up
     return True

@@ -1,7 +1,9 @@
-"""sum(code * q) over part of a block, for 16 outputs at once: exact in integers, so each instruction set may do it its own way.
+"""sum(code * q) over part of a block, for 16 outputs at once: exact in integers, so each instruction set may do it its
+own way.
 
-Codes come in groups of 64 x u8 (lane i: 4 inputs of output i); an activation record holds q = 256 hi + lo as two runs of 32 signed bytes.
-With codes up to 255 and |q| up to 32512, 32 products sum to at most 265,297,920: no partial sum leaves i32.
+Codes come in groups of 64 x u8 (lane i: 4 inputs of output i); an activation record holds q = 256 hi + lo as two runs
+of 32 signed bytes. With codes up to 255 and |q| up to 32512, 32 products sum to at most 265,297,920: no partial sum
+leaves i32.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable
 
 from decodepool_sizing.layouts import BLOCK_INPUTS
 
-from .vector import I8, I16, I32, Emit, Value, constant, shuffled, vector
+from decodepool_kernels.cpu.vector import I8, I16, I32, Emit, Value, constant, shuffled, vector
 
 GROUP_INPUTS = 4
 Groups = list[tuple[int, Value]]
@@ -43,7 +45,9 @@ def sum_by_pairs(emit: Emit, groups: Groups, activation: Value) -> Value:
     b = emit.builder
     totals = [constant(0, I32, 8) for _ in range(4)]
     for index, codes in groups:
-        high, low = (b.sext(b.bitcast(part, vector(I8, 4)), vector(I16, 4)) for part in _bytes_of(emit, activation, index))
+        high, low = (
+            b.sext(b.bitcast(part, vector(I8, 4)), vector(I16, 4)) for part in _bytes_of(emit, activation, index)
+        )
         q = b.add(b.shl(high, constant(8, I16, 4)), low)
         repeated = shuffled(b, q, [lane % 4 for lane in range(16)])
         for quarter in range(4):
@@ -60,7 +64,9 @@ def sum_by_lanes(emit: Emit, groups: Groups, activation: Value) -> Value:
     b = emit.builder
     total = constant(0, I32)
     for index, codes in groups:
-        high, low = (b.sext(b.bitcast(part, vector(I8, 4)), vector(I32, 4)) for part in _bytes_of(emit, activation, index))
+        high, low = (
+            b.sext(b.bitcast(part, vector(I8, 4)), vector(I32, 4)) for part in _bytes_of(emit, activation, index)
+        )
         q = b.add(b.shl(high, constant(8, I32, 4)), low)
         wide = b.zext(codes, vector(I32, 64))
         for k in range(GROUP_INPUTS):
@@ -69,5 +75,9 @@ def sum_by_lanes(emit: Emit, groups: Groups, activation: Value) -> Value:
     return total
 
 
-DOTS: dict[str, Callable[[Emit, Groups, Value], Value]] = {"vnni": sum_by_vnni, "avx2": sum_by_pairs, "generic": sum_by_lanes}
+DOTS: dict[str, Callable[[Emit, Groups, Value], Value]] = {
+    "vnni": sum_by_vnni,
+    "avx2": sum_by_pairs,
+    "generic": sum_by_lanes,
+}
 """By instruction set, as `features.HOST_ISA` names it."""

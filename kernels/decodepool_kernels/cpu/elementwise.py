@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-from numba.core import types
-from numba.extending import intrinsic
-
-from .team import share
-from .vector import ADDRESS, F32, Emit, constant, vector
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.team import share
+from decodepool_kernels.cpu.vector import ADDRESS, F32, Emit, constant, vector
 
 VECTOR_BYTES = 64
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _add_lanes(typing_context: Any, a: Any, b: Any, out: Any) -> Any:
     """16 lanes of out = a + b."""
 
@@ -27,23 +24,22 @@ def _add_lanes(typing_context: Any, a: Any, b: Any, out: Any) -> Any:
     return types.void(ADDRESS, ADDRESS, ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _swiglu_lanes(typing_context: Any, gate: Any, up: Any, out: Any) -> Any:
-    """16 lanes of out = gate / (1 + e^-gate) * up; e^-gate is held at e^88, where the quotient is already nothing."""
+    """16 lanes of out = g / (1 + e^-g) * up with g = gate, held at -88 from below: there the quotient is already nothing, and e^-g is finite."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
         gate_lanes, up_lanes = (emit.load(where, vector(F32)) for where in arguments[:2])
-        negated = b.fneg(gate_lanes)
-        held = b.select(b.fcmp_ordered(">", negated, constant(88.0)), constant(88.0), negated)
-        silu = b.fdiv(gate_lanes, b.fadd(constant(1.0), emit.exp(held)))
+        held = b.select(b.fcmp_ordered("<", gate_lanes, constant(-88.0)), constant(-88.0), gate_lanes)
+        silu = b.fdiv(held, b.fadd(constant(1.0), emit.exp(b.fneg(held))))
         emit.store(b.fmul(silu, up_lanes), arguments[2])
         return context.get_dummy_value()
 
     return types.void(ADDRESS, ADDRESS, ADDRESS), generate
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def add(a: int, b: int, out: int, vectors: int, member: int, members: int) -> None:
     """out = a + b over this member's share of `vectors` runs of 16 floats."""
     first, last = share(vectors, member, members)
@@ -52,7 +48,7 @@ def add(a: int, b: int, out: int, vectors: int, member: int, members: int) -> No
         _add_lanes(a + offset, b + offset, out + offset)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def swiglu(gate: int, up: int, out: int, vectors: int, member: int, members: int) -> None:
     """out = silu(gate) * up over this member's share of `vectors` runs of 16 floats."""
     first, last = share(vectors, member, members)

@@ -1,4 +1,6 @@
-"""Embedding rows, read back from the tiles in which the matrix is kept: value = fma(code - zero, scale, minimum), or the float itself."""
+"""Embedding rows, read back from the tiles in which the matrix is kept: value = fma(code - zero, scale, minimum), or
+the float itself.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,17 @@ from typing import Any
 
 import numpy as np
 from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
-from numba import njit
 
-from .memory import float32_at
-from .scalar import fma, load_f16, load_u8
-from .team import share
+from decodepool_kernels.cpu.jit import compiled
+from decodepool_kernels.cpu.memory import float32_at
+from decodepool_kernels.cpu.scalar import fma, load_f16, load_u8
+from decodepool_kernels.cpu.team import share
 
 GROUP = 4
 
 
-@njit  # type: ignore[untyped-decorator]
-def _code(codes: int, lane: int, k: int, bits: int) -> int:
+@compiled
+def _code(codes: int, lane: int, k: int, bits: int) -> Any:
     """Return the code of input k of one output lane in one block."""
     group, byte = k // GROUP, k % GROUP
     if bits == 8:
@@ -25,13 +27,13 @@ def _code(codes: int, lane: int, k: int, bits: int) -> int:
     return packed & 15 if group < 4 else packed >> 4
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def _scale(scales: int, part: int, lane: int, scale_bytes: int) -> Any:
     where = scales + (part * TILE_OUTPUTS + lane) * scale_bytes
     return load_f16(where) if scale_bytes == 2 else float32_at(where, 1)[0]
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def embed_quantised(
     codes: int, scales: int, zero: int, code_bytes: int, scale_stride: int, bits: int, sub_block: int, has_minimum: int,
     scale_bytes: int, blocks: int, tokens: Any, out: int, stride: int, rows: int, member: int, members: int,
@@ -47,12 +49,16 @@ def embed_quantised(
             for k in range(BLOCK_INPUTS):
                 part = k // sub_block
                 scale = _scale(scales + index * scale_stride, part, lane, scale_bytes)
-                low = _scale(scales + index * scale_stride, parts + part, lane, scale_bytes) if has_minimum else np.float32(0.0)
+                low = (
+                    _scale(scales + index * scale_stride, parts + part, lane, scale_bytes)
+                    if has_minimum
+                    else np.float32(0.0)
+                )
                 code = _code(codes + index * code_bytes, lane, k, bits)
                 target[block * BLOCK_INPUTS + k] = fma(np.float32(code - zero), scale, low)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def _widen(kind: int, where: int) -> Any:
     if kind == 0:
         return float32_at(where, 1)[0]
@@ -62,9 +68,18 @@ def _widen(kind: int, where: int) -> Any:
     return np.uint32(bits).view(np.float32)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def embed_float(
-    kind: int, weights: int, element_bytes: int, blocks: int, tokens: Any, out: int, stride: int, rows: int, member: int, members: int
+    kind: int,
+    weights: int,
+    element_bytes: int,
+    blocks: int,
+    tokens: Any,
+    out: int,
+    stride: int,
+    rows: int,
+    member: int,
+    members: int,
 ) -> None:
     """Write the embedding of this member's share of rows from an F32, F16 or BF16 matrix."""
     first, last = share(rows, member, members)

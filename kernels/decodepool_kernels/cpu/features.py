@@ -19,7 +19,9 @@ def host_isa() -> str:
     features = binding.get_host_cpu_features()
     missing = [name for name in BASELINE_X86 if not features.get(name)]
     if missing:
-        raise OSError(f"this CPU lacks {', '.join(missing)}: the CPU engine needs x86-64-v3 (Haswell, Zen or newer) or aarch64")
+        raise OSError(
+            f"this CPU lacks {', '.join(missing)}: the CPU engine needs x86-64-v3 (Haswell, Zen or newer) or aarch64"
+        )
     return "vnni" if features.get("avx512vnni") and features.get("avx512bw") else "avx2"
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from decodepool_kernels.cpu.jit import compiled
+from decodepool_kernels.cpu.memory import float32_at
+from decodepool_kernels.cpu.team import share
 
-from .memory import float32_at
-from .team import share
 
-
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def gather(x: int, stride: int, out: int, width: int, picked: Any, rows: int, member: int, members: int) -> None:
     """Copy row `picked[r]` of x to row r of out."""
     first, last = share(rows, member, members)

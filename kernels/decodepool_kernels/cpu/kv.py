@@ -1,7 +1,8 @@
-"""Pages of keys and values: 64 tokens of one layer. A head's keys lie dimension by dimension ([D][64]), its values token by token ([64][D]),
-so that both products of attention run along lanes.
+"""Pages of keys and values: 64 tokens of one layer. A head's keys lie dimension by dimension ([D][64]), its values
+token by token ([64][D]), so that both products of attention run along lanes.
 
-Kinds: f32; f16 (saturating at +-65504); q8_0, 32 dimensions of a token sharing an f16 scale amax / 127, the value being f16(scale * q).
+Kinds: f32; f16 (saturating at +-65504); q8_0, 32 dimensions of a token sharing an f16 scale amax / 127, the value being
+f16(scale * q).
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .memory import float32_at
-from .scalar import load_f16, load_i8, round_f16, store_f16, store_i8, widen_f16
-from .team import share
+from decodepool_kernels.cpu.jit import compiled
+from decodepool_kernels.cpu.memory import float32_at
+from decodepool_kernels.cpu.scalar import load_f16, load_i8, round_f16, store_f16, store_i8, widen_f16
+from decodepool_kernels.cpu.team import share
 
 PAGE_TOKENS = 64
 KV_KINDS = ("f32", "f16", "q8_0")
@@ -28,20 +29,20 @@ def head_bytes(kind: str, head_width: int) -> int:
     return {"f32": 4 * elements, "f16": 2 * elements, "q8_0": elements + elements // QUANT_DIMS * 2}[kind]
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def saturate(value: Any) -> Any:
     """Return a value held within f16's range."""
     return min(max(value, -F16_LARGEST), F16_LARGEST)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def element_index(is_key: bool, token: int, dim: int, width: int) -> int:
     """Return where an element lies within its head's page."""
     return dim * PAGE_TOKENS + token if is_key else token * width + dim
 
 
-@njit  # type: ignore[untyped-decorator]
-def append_head(kind: int, values: Any, where: int, is_key: bool, token: int, width: int) -> None:
+@compiled
+def append_head(kind: int, values: Any, where: Any, is_key: bool, token: int, width: int) -> None:
     """Write one token's head of `width` values into its page's head at address `where`."""
     if kind == KV_F32:
         page = float32_at(where, width * PAGE_TOKENS)
@@ -55,7 +56,7 @@ def append_head(kind: int, values: Any, where: int, is_key: bool, token: int, wi
             append_quantised(values, where, is_key, token, width, first)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def append_quantised(values: Any, where: int, is_key: bool, token: int, width: int, first: int) -> None:
     """Quantise dimensions [first, first + 32) of one token."""
     largest = np.float32(0.0)
@@ -70,7 +71,7 @@ def append_quantised(values: Any, where: int, is_key: bool, token: int, width: i
         store_i8(code, where + element_index(is_key, token, dim, width))
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def append(
     kind: int, x: int, stride: int, heads: int, width: int, base: int, page_bytes: int, is_key: int,
     tables: Any, table_width: int, row_tables: Any, positions: Any, rows: int, member: int, members: int,
@@ -82,12 +83,21 @@ def append(
         position = positions[row]
         page = np.int64(tables[row_tables[row] * table_width + position // PAGE_TOKENS])
         where = base + page * page_bytes + head * (page_bytes // heads)
-        append_head(kind, float32_at(x + row * stride + head * width * 4, width), where, is_key != 0, position % PAGE_TOKENS, width)
+        append_head(
+            kind,
+            float32_at(x + row * stride + head * width * 4, width),
+            where,
+            is_key != 0,
+            position % PAGE_TOKENS,
+            width,
+        )
 
 
-@njit  # type: ignore[untyped-decorator]
-def widen_head(kind: int, where: int, is_key: bool, width: int, target: int) -> int:
-    """Return the address of one head's page as f32: `target` filled from narrower kinds, the page itself where it is f32 already."""
+@compiled
+def widen_head(kind: int, where: Any, is_key: bool, width: int, target: int) -> Any:
+    """Return the address of one head's page as f32: `target` filled from narrower kinds, the page itself where it is
+    f32 already.
+    """
     elements = width * PAGE_TOKENS
     if kind == KV_F32:
         return where

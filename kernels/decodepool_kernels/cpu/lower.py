@@ -1,5 +1,6 @@
-"""A graph lowered to the interpreter's records: quantised activations shared among products, buffers reused, barriers only where one operation
-needs another's results."""
+"""A graph lowered to the interpreter's records: quantised activations shared among products, buffers reused, barriers
+only where one operation needs another's results.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ import numpy as np
 from decodepool_sizing.layouts import BLOCK_INPUTS, round_up
 from numpy.typing import NDArray
 
-from .. import graph as g
-from .arena import Buffer, meetings, place
-from .matmul import ACTIVATION_BYTES, TILE_BYTES
-from .memory import address, aligned_bytes
-from .packing import PackedMatrix, QuantMatrix
-from .pages import KvPages
-from .program import OPERANDS_AT, RECORD_WORDS, Domain, Op
+from decodepool_kernels import graph as g
+from decodepool_kernels.cpu.arena import Buffer, meetings, place
+from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, TILE_BYTES
+from decodepool_kernels.cpu.memory import address, aligned_bytes
+from decodepool_kernels.cpu.packing import PackedMatrix, QuantMatrix
+from decodepool_kernels.cpu.pages import KvPages
+from decodepool_kernels.cpu.program import OPERANDS_AT, RECORD_WORDS, Domain, Op
 
 Operand = int | Buffer
 
@@ -99,7 +100,9 @@ class Lowering:
     def _vector(self, vector: g.Vector | None) -> int:
         return 0 if vector is None else address(self.weights.vectors[vector.name])
 
-    def _emit(self, op: Op, operands: tuple[Operand, ...], reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], **rest: Any) -> None:
+    def _emit(
+        self, op: Op, operands: tuple[Operand, ...], reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], **rest: Any
+    ) -> None:
         self.records.append(Record(op, operands, reads, writes, **rest))
 
     def _rope_table(self, rotation: g.Rotation) -> None:
@@ -118,7 +121,8 @@ class Lowering:
             layout = matrix.layout
             operands: tuple[Operand, ...] = (
                 address(matrix.codes), address(matrix.scales), matrix.zero, matrix.code_bytes, matrix.scale_bytes,
-                layout.code_bits, layout.sub_block, int(layout.has_minimum), layout.scale_bytes, matrix.blocks, out, stride,
+                layout.code_bits, layout.sub_block, int(layout.has_minimum), layout.scale_bytes, matrix.blocks,
+                out, stride,
             )  # fmt: skip
             return self._emit(Op.EMBED_QUANTISED, operands, (), (out,))
         operands = (matrix.kind, address(matrix.weights), matrix.element_bytes, matrix.blocks, out, stride)
@@ -136,18 +140,21 @@ class Lowering:
             self._emit(Op.QUANTISE, (x, self._stride(width), target, blocks), (x,), (target,), domain=domain)
         return self._quantised[x]
 
-    def _product(self, x: Buffer, width: int, matrix: PackedMatrix, bias: int, out: Operand, stride: int, domain: Domain) -> None:
+    def _product(
+        self, x: Buffer, width: int, matrix: PackedMatrix, bias: int, out: Operand, stride: int, domain: Domain
+    ) -> None:
         writes = (out,) if isinstance(out, Buffer) else ()
         if isinstance(matrix, QuantMatrix):
             q = self._quantise(x, width, Domain.STEP if domain is Domain.STEP else Domain.WANTED)
             operands: tuple[Operand, ...] = (
-                matrix.kind, address(matrix.codes), address(matrix.scales), matrix.zero, matrix.code_bytes, matrix.scale_bytes,
-                matrix.tiles, matrix.blocks, q, bias, out, stride,
+                matrix.kind, address(matrix.codes), address(matrix.scales), matrix.zero, matrix.code_bytes,
+                matrix.scale_bytes, matrix.tiles, matrix.blocks, q, bias, out, stride,
             )  # fmt: skip
             return self._emit(Op.MATMUL, operands, (q,), writes, domain=domain)
         block_bytes = BLOCK_INPUTS * TILE_BYTES // 4 * matrix.element_bytes
         operands = (
-            matrix.kind, address(matrix.weights), block_bytes, matrix.tiles, matrix.blocks, x, self._stride(width), bias, out, stride,
+            matrix.kind, address(matrix.weights), block_bytes, matrix.tiles, matrix.blocks,
+            x, self._stride(width), bias, out, stride,
         )  # fmt: skip
         return self._emit(Op.MATMUL_FLOAT, operands, (x,), writes, domain=domain)
 
@@ -205,7 +212,8 @@ class Lowering:
         words = np.zeros((len(self.records), RECORD_WORDS), np.int64)
         for index, (record, must_meet) in enumerate(zip(self.records, meetings(uses, placement), strict=True)):
             values = [
-                address(arena) + placement.offsets[item] if isinstance(item, Buffer) else item for item in record.operands
+                address(arena) + placement.offsets[item] if isinstance(item, Buffer) else item
+                for item in record.operands
             ]
             words[index, :OPERANDS_AT] = record.op, must_meet, record.domain
             words[index, OPERANDS_AT : OPERANDS_AT + len(values)] = values

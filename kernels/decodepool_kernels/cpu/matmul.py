@@ -1,9 +1,10 @@
 """y = W x for quantised W: exact integer sums inside a block of 32 inputs, one ordered float fold over blocks.
 
-Activations come as 16-bit integers per block of 32 (see quantise.py), split in two signed bytes: q = 256 hi + lo. A tile is 16 outputs,
-one in each lane, so no sum crosses lanes. Of a weight's block, once loaded, every row of the step makes use: that is what a step's rows share.
-Per output and block, in ascending order:  t = f32(I) * d;  y = fma(t, scale, y);  with a minimum y = fma(f32(S) * d, minimum, y)
-where I = sum((code - zero) q) and S = sum(q) are exact integers and d is the activation block's scale.
+Activations come as 16-bit integers per block of 32 (see quantise.py), split in two signed bytes: q = 256 hi + lo. A
+tile is 16 outputs, one in each lane, so no sum crosses lanes. Of a weight's block, once loaded, every row of the step
+makes use: that is what a step's rows share. Per output and block, in ascending order:  t = f32(I) * d;  y = fma(t,
+scale, y);  with a minimum y = fma(f32(S) * d, minimum, y) where I = sum((code - zero) q) and S = sum(q) are exact
+integers and d is the activation block's scale.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from typing import Any
 
 from decodepool_sizing.layouts import BLOCK_INPUTS, QUANT_LAYOUTS, TILE_OUTPUTS, QuantLayout
 from llvmlite import ir
-from numba import njit
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from .dot import DOTS, GROUP_INPUTS
-from .features import HOST_ISA
-from .team import share
-from .vector import ADDRESS, F16, F32, I8, I16, I32, I64, LANES, Emit, Value, constant, vector
+from decodepool_kernels.cpu.dot import DOTS, GROUP_INPUTS
+from decodepool_kernels.cpu.features import HOST_ISA
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.team import share
+from decodepool_kernels.cpu.vector import ADDRESS, F32, I8, I16, I32, I64, LANES, Emit, Value, constant, vector
 
 BLOCK_GROUPS = BLOCK_INPUTS // GROUP_INPUTS
 TILE_BYTES = TILE_OUTPUTS * 4
@@ -47,7 +47,13 @@ def _load_scale(emit: Emit, scales: Value, layout: QuantLayout, part: int) -> Va
 
 
 def _fold_rows(
-    emit: Emit, isa: str, layout: QuantLayout, codes: Value, scales: Value, zero: Value, operands: tuple[Value, Value, Value]
+    emit: Emit,
+    isa: str,
+    layout: QuantLayout,
+    codes: Value,
+    scales: Value,
+    zero: Value,
+    operands: tuple[Value, Value, Value],
 ) -> None:
     """Emit the loop over rows for one tile and block."""
     b = emit.builder
@@ -74,9 +80,11 @@ def _fold_rows(
 
 
 def block_product(isa: str) -> Any:
-    """Return the compiled-code function `(kind, codes, scales, zero, activations, totals, rows)` that folds one block of one tile into every row."""
+    """Return the compiled-code function `(kind, codes, scales, zero, activations, totals, rows)` that folds one block
+    of one tile into every row.
+    """
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def fold_block(
         typing_context: Any, kind: Any, codes: Any, scales: Any, zero: Any, activations: Any, totals: Any, rows: Any
     ) -> Any:
@@ -100,7 +108,7 @@ def block_product(isa: str) -> Any:
     return fold_block
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def clear_totals(typing_context: Any, totals: Any, rows: Any) -> Any:
     """Set every row's 16 totals to zero."""
 
@@ -113,7 +121,7 @@ def clear_totals(typing_context: Any, totals: Any, rows: Any) -> Any:
     return types.void(ADDRESS, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def write_total(typing_context: Any, total: Any, bias: Any, out: Any) -> Any:
     """Store one row's 16 totals, plus the bias where its address is not 0."""
 
@@ -135,21 +143,24 @@ def write_total(typing_context: Any, total: Any, bias: Any, out: Any) -> Any:
 fold_block = block_product(HOST_ISA)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def write_tile(totals: int, bias: int, out: int, out_stride: int, out_rows: Any, tile: int, rows: int) -> None:
-    """Store a finished tile of every row; `out_rows` places row r at out row `out_rows[r]`, or at r where it is empty."""
+    """Store a finished tile of every row, row r at out row `out_rows[r]`, or at r where that is empty."""
     bias_at = bias + tile * TILE_BYTES if bias else 0
     for row in range(rows):
         place = out_rows[row] if out_rows.size else row
         write_total(totals + row * TILE_BYTES, bias_at, out + place * out_stride + tile * TILE_BYTES)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def matmul(
     kind: int, codes: int, scales: int, zero: Any, code_bytes: int, scale_bytes: int, tiles: int, blocks: int,
-    activations: int, bias: int, out: int, out_stride: int, out_rows: Any, rows: int, totals: int, member: int, members: int,
+    activations: int, bias: int, out: int, out_stride: int, out_rows: Any, rows: int, totals: int,
+    member: int, members: int,
 ) -> None:  # fmt: skip
-    """Multiply this member's share of tiles with every row. `code_bytes` and `scale_bytes` are those of one block of a tile."""
+    """Multiply this member's share of tiles with every row. `code_bytes` and `scale_bytes` are those of one block of a
+    tile.
+    """
     first, last = share(tiles, member, members)
     for tile in range(first, last):
         clear_totals(totals, rows)

@@ -10,13 +10,12 @@ from typing import Any
 
 from decodepool_sizing.layouts import BLOCK_INPUTS
 from llvmlite import ir
-from numba import njit
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from .matmul import TILE_BYTES, clear_totals, write_tile
-from .team import share
-from .vector import ADDRESS, F32, I16, I32, I64, LANES, Emit, Value, constant, vector
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.matmul import TILE_BYTES, clear_totals, write_tile
+from decodepool_kernels.cpu.team import share
+from decodepool_kernels.cpu.vector import ADDRESS, F32, I16, I32, I64, LANES, Emit, Value, constant, vector
 
 FLOAT_KINDS = ("F32", "F16", "BF16")
 """Weight types by index, as a program names them."""
@@ -32,7 +31,9 @@ def _load_weights(emit: Emit, kind: str, weights: Value, k: int) -> Value:
     return b.bitcast(b.shl(bits, constant(16, I32)), vector(F32))
 
 
-def _fold_rows(emit: Emit, kind: str, weights: Value, inputs: Value, input_stride: Value, totals: Value, rows: Value) -> None:
+def _fold_rows(
+    emit: Emit, kind: str, weights: Value, inputs: Value, input_stride: Value, totals: Value, rows: Value
+) -> None:
     b = emit.builder
     with cgutils.for_range(b, rows) as loop:
         x = b.add(inputs, b.mul(loop.index, input_stride))
@@ -43,8 +44,10 @@ def _fold_rows(emit: Emit, kind: str, weights: Value, inputs: Value, input_strid
         emit.store(b.fadd(emit.load(where, vector(F32)), t), where)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def fold_float_block(typing_context: Any, kind: Any, weights: Any, inputs: Any, stride: Any, totals: Any, rows: Any) -> Any:
+@intrinsic
+def fold_float_block(
+    typing_context: Any, kind: Any, weights: Any, inputs: Any, stride: Any, totals: Any, rows: Any
+) -> Any:
     """Fold one block of one tile into every row's totals."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -64,7 +67,7 @@ def fold_float_block(typing_context: Any, kind: Any, weights: Any, inputs: Any, 
     return types.void(types.int64, ADDRESS, ADDRESS, types.int64, ADDRESS, types.int64), generate
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def matmul_float(
     kind: int, weights: int, block_bytes: int, tiles: int, blocks: int, inputs: int, input_stride: int,
     bias: int, out: int, out_stride: int, out_rows: Any, rows: int, totals: int, member: int, members: int,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit
-from numba.core import types
-from numba.extending import intrinsic
+from numba import carray  # type: ignore[attr-defined]  # its stubs leave it out
 from numpy.typing import NDArray
+
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 
 CACHE_LINE_BYTES = 64
 
 
 def aligned_bytes(count: int) -> NDArray[np.uint8]:
-    """Return `count` zeroed bytes that start on a cache line. Pages are touched by the kernel only when first written."""
+    """Return `count` zeroed bytes that start on a cache line; they become resident when first written."""
     raw = np.zeros(count + CACHE_LINE_BYTES, np.uint8)
     start = -address(raw) % CACHE_LINE_BYTES
     return raw[start : start + count]
@@ -26,7 +26,7 @@ def address(array: NDArray[Any]) -> int:
 
 
 def _pointer(element: Any) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def pointer(typing_context: Any, where: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -42,25 +42,25 @@ _float32_pointer = _pointer(types.float32)
 _float64_pointer = _pointer(types.float64)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def int32_at(where: int, count: int) -> Any:
     """Return the `count` int32 at an address."""
     return carray(_int32_pointer(where), (count,))
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def int64_at(where: int, count: int) -> Any:
     """Return the `count` int64 at an address."""
     return carray(_int64_pointer(where), (count,))
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def float32_at(where: int, count: int) -> Any:
     """Return the `count` float32 at an address."""
     return carray(_float32_pointer(where), (count,))
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def float64_at(where: int, count: int) -> Any:
     """Return the `count` float64 at an address."""
     return carray(_float64_pointer(where), (count,))

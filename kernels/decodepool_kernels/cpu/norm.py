@@ -1,28 +1,28 @@
 """RMS norm: y = (x * r) * w with r = 1 / sqrt(mean(x^2) + eps), all f32.
 
-Lane l sums fma(x, x, .) over x[16 j + l] for ascending j; lanes fold by the one tree of vector.py. Padding past the width is zero.
+Lane l sums fma(x, x, .) over x[16 j + l] for ascending j; lanes fold by the one tree of vector.py. Padding past the
+width is zero.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from .team import share
-from .vector import ADDRESS, F32, I64, Emit, constant, vector
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.team import share
+from decodepool_kernels.cpu.vector import ADDRESS, F32, I64, Emit, constant, vector
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _normalise(typing_context: Any, x: Any, weight: Any, out: Any, vectors: Any, width: Any, epsilon: Any) -> Any:
     """Normalise one vector of `width` floats kept in `vectors` runs of 16."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
         x_at, weight_at, out_at, count, width_value, epsilon_value = arguments
-        squares = cgutils.alloca_once_value(b, constant(0.0))
+        squares = emit.running(constant(0.0))
         with cgutils.for_range(b, count) as loop:
             lanes = emit.load(b.add(x_at, b.mul(loop.index, I64(64))), vector(F32))
             b.store(emit.fma(lanes, lanes, b.load(squares)), squares)
@@ -38,11 +38,22 @@ def _normalise(typing_context: Any, x: Any, weight: Any, out: Any, vectors: Any,
     return types.void(ADDRESS, ADDRESS, ADDRESS, types.int64, types.float32, types.float32), generate
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def norm(
-    x: int, weight: int, out: int, stride: int, width: int, heads: int, epsilon: Any, rows: int, member: int, members: int
+    x: int,
+    weight: int,
+    out: int,
+    stride: int,
+    width: int,
+    heads: int,
+    epsilon: Any,
+    rows: int,
+    member: int,
+    members: int,
 ) -> None:
-    """Normalise this member's share of rows x heads vectors of `width` floats; heads lie side by side in a row of `stride` bytes."""
+    """Normalise this member's share of rows x heads vectors of `width` floats; heads lie side by side in a row of
+    `stride` bytes.
+    """
     first, last = share(rows * heads, member, members)
     vectors = (width + 15) // 16
     for item in range(first, last):

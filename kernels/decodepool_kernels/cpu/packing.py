@@ -1,7 +1,8 @@
 """Matrices as the products want them: tiles of 16 outputs by blocks of 32 inputs.
 
-Within a tile's block, codes lie in groups of 4 inputs: [group][output][4]. Codes of 4 bits share bytes: groups 0-3 low, 4-7 high nibble.
-Scales lie [part][output], minima after them. Float weights lie [input][output]. Short tiles are filled up with zeros.
+Within a tile's block, codes lie in groups of 4 inputs: [group][output][4]. Codes of 4 bits share bytes: groups 0-3 low,
+4-7 high nibble. Scales lie [part][output], minima after them. Float weights lie [input][output]. Short tiles are filled
+up with zeros.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, TILE_OUTPUTS, QuantLayout, round_up
 from numpy.typing import NDArray
 
-from .matmul import BLOCK_GROUPS, GROUP_INPUTS, LAYOUT_KINDS
-from .matmul_float import FLOAT_KINDS
-from .memory import aligned_bytes
+from decodepool_kernels.cpu.matmul import BLOCK_GROUPS, LAYOUT_KINDS
+from decodepool_kernels.cpu.matmul_float import FLOAT_KINDS
+from decodepool_kernels.cpu.memory import aligned_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,9 @@ def pack_codes(codes: NDArray[np.uint8], layout: QuantLayout, target: NDArray[np
         np.bitwise_or(grouped[:, :, :half], grouped[:, :, half:] << np.uint32(4), out=packed)
 
 
-def pack_scales(scales: NDArray[Any], minima: NDArray[Any] | None, layout: QuantLayout, target: NDArray[np.uint8]) -> None:
+def pack_scales(
+    scales: NDArray[Any], minima: NDArray[Any] | None, layout: QuantLayout, target: NDArray[np.uint8]
+) -> None:
     """Pack scales (and minima) `[outputs, inputs / sub_block]`, whole tiles, into `target`."""
     parts = BLOCK_INPUTS // layout.sub_block
     kind = np.float16 if layout.scale_bytes == 2 else np.float32
@@ -147,5 +150,7 @@ def pack_float(type_name: str, values: NDArray[Any]) -> FloatMatrix:
     outputs, inputs = values.shape
     whole = _whole_tiles(values)
     packed = aligned_bytes(whole.nbytes)
-    packed.view(values.dtype).reshape(-1, inputs, TILE_OUTPUTS)[...] = whole.reshape(-1, TILE_OUTPUTS, inputs).transpose(0, 2, 1)
+    packed.view(values.dtype).reshape(-1, inputs, TILE_OUTPUTS)[...] = whole.reshape(
+        -1, TILE_OUTPUTS, inputs
+    ).transpose(0, 2, 1)
     return FloatMatrix(type_name, outputs, inputs, packed)

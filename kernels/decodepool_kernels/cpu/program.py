@@ -1,7 +1,9 @@
-"""The compiled interpreter: a step is a list of records, run by every member of the team with a barrier where an operation needs another's results.
+"""The compiled interpreter: a step is a list of records, run by every member of the team with a barrier where an
+operation needs another's results.
 
-A record is a row of int64: operation, whether a barrier comes first, the rows it runs over (every row of the step, or those whose logits
-are wanted), then operands: addresses, strides in bytes and sizes, in the order in which its case below takes them. `reals` holds its two floats.
+A record is a row of int64: operation, whether a barrier comes first, the rows it runs over (every row of the step, or
+those whose logits are wanted), then operands: addresses, strides in bytes and sizes, in the order in which its case
+below takes them. `reals` holds its two floats.
 """
 
 from __future__ import annotations
@@ -10,23 +12,19 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .attention import attention
-from .cache import prepare_cache
-from .elementwise import add, swiglu
-from .embed import embed_float, embed_quantised
-from .gather import gather
-from .kv import append
-from .matmul import matmul
-from .matmul_float import matmul_float
-from .norm import norm
-from .quantise import quantise
-from .rope import rope, rope_table
-from .team import barrier, sem_post, sem_wait
-
-IS_CACHED = prepare_cache()
-"""Asked before anything below is compiled: numba looks for its folder when it meets a function."""
+from decodepool_kernels.cpu.attention import attention
+from decodepool_kernels.cpu.elementwise import add, swiglu
+from decodepool_kernels.cpu.embed import embed_float, embed_quantised
+from decodepool_kernels.cpu.gather import gather
+from decodepool_kernels.cpu.jit import compiled, entry
+from decodepool_kernels.cpu.kv import append
+from decodepool_kernels.cpu.matmul import matmul
+from decodepool_kernels.cpu.matmul_float import matmul_float
+from decodepool_kernels.cpu.norm import norm
+from decodepool_kernels.cpu.quantise import quantise
+from decodepool_kernels.cpu.rope import rope, rope_table
+from decodepool_kernels.cpu.team import barrier, sem_post, sem_wait
 
 RECORD_WORDS = 20
 OPERANDS_AT = 3
@@ -66,7 +64,7 @@ ROWS, UNITS, WANTED, STOP = range(4)
 """Where `counts` keeps the step's rows, attention units, rows with wanted logits, and the word that ends the team."""
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, member: int, members: int) -> None:
     out_rows = slots[:rows] if domain == TO_SLOTS else slots[:0]
     if op == MATMUL:
@@ -75,10 +73,12 @@ def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, 
             out_rows, rows, totals, member, members,
         )  # fmt: skip
     else:
-        matmul_float(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], out_rows, rows, totals, member, members)
+        matmul_float(
+            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], out_rows, rows, totals, member, members
+        )
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def _positional(op: int, w: Any, reals: Any, counts: Any, inputs: Any, scratch: int, member: int, members: int) -> None:
     _, positions, row_tables, tables, unit_rows, unit_counts, _, _ = inputs
     rows = counts[ROWS]
@@ -87,19 +87,23 @@ def _positional(op: int, w: Any, reals: Any, counts: Any, inputs: Any, scratch: 
     elif op == ROPE:
         rope(w[0], w[1], w[2], w[3], w[4], w[5], w[6], rows, member, members)
     elif op == APPEND:
-        append(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], tables, w[8], row_tables, positions, rows, member, members)
+        append(
+            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], tables, w[8], row_tables, positions, rows, member, members
+        )
     else:
         attention(
-            w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), w[6], w[7], w[8], tables, w[9], row_tables, positions,
-            unit_rows, unit_counts, counts[UNITS], w[10], w[11], scratch, member, members,
+            w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), w[6], w[7], w[8], tables, w[9],
+            row_tables, positions, unit_rows, unit_counts, counts[UNITS], w[10], w[11], scratch, member, members,
         )  # fmt: skip
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, member: int, members: int) -> None:
     tokens, wanted_rows = inputs[0], inputs[6]
     if op == EMBED_QUANTISED:
-        embed_quantised(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], tokens, w[10], w[11], rows, member, members)
+        embed_quantised(
+            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], tokens, w[10], w[11], rows, member, members
+        )
     elif op == EMBED_FLOAT:
         embed_float(w[0], w[1], w[2], w[3], tokens, w[4], w[5], rows, member, members)
     elif op == NORM:
@@ -114,9 +118,17 @@ def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, member: int, m
         gather(w[0], w[1], w[2], w[3], wanted_rows, rows, member, members)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def run_records(
-    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, arrivals: int, passed: int, member: int, members: int
+    records: Any,
+    reals: Any,
+    counts: Any,
+    inputs: Any,
+    scratch: int,
+    arrivals: int,
+    passed: int,
+    member: int,
+    members: int,
 ) -> int:
     """Run one step as one member; return the barriers passed since the team began."""
     for index in range(records.shape[0]):
@@ -139,9 +151,17 @@ def run_records(
     return passed
 
 
-@njit(nogil=True, cache=IS_CACHED)  # type: ignore[untyped-decorator]
+@entry
 def lead_step(
-    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, arrivals: int, start: int, passed: int, members: int
+    records: Any,
+    reals: Any,
+    counts: Any,
+    inputs: Any,
+    scratch: int,
+    arrivals: int,
+    start: int,
+    passed: int,
+    members: int,
 ) -> int:
     """Wake the other members, run the step as member 0, return the barriers passed."""
     for _ in range(members - 1):
@@ -149,9 +169,17 @@ def lead_step(
     return run_records(records, reals, counts, inputs, scratch, arrivals, passed, 0, members)
 
 
-@njit(nogil=True, cache=IS_CACHED)  # type: ignore[untyped-decorator]
+@entry
 def follow_steps(
-    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, arrivals: int, start: int, member: int, members: int
+    records: Any,
+    reals: Any,
+    counts: Any,
+    inputs: Any,
+    scratch: int,
+    arrivals: int,
+    start: int,
+    member: int,
+    members: int,
 ) -> None:
     """Run every step as one of the other members, until told to stop."""
     passed = 0

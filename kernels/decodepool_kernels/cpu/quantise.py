@@ -1,7 +1,8 @@
-"""Activations as 16-bit integers per block of 32: d = amax / 32512, q = rint(x * (32512 / amax)), q = 256 hi + lo with signed bytes.
+"""Activations as 16-bit integers per block of 32: d = amax / 32512, q = rint(x * (32512 / amax)), q = 256 hi + lo with
+signed bytes.
 
-32512 = 127 * 256 is the largest magnitude whose high byte fits. A block whose magnitudes all lie under 2^-100 is zero. A block that holds
-NaN or infinity gets d = NaN, so that the fault stays in its row and is seen in its logits.
+32512 = 127 * 256 is the largest magnitude whose high byte fits. A block whose magnitudes all lie under 2^-100 is zero.
+A block that holds NaN or infinity gets d = NaN, so that the fault stays in its row and is seen in its logits.
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from typing import Any
 
 from decodepool_sizing.layouts import BLOCK_INPUTS
 from llvmlite import ir
-from numba import njit
-from numba.core import types
-from numba.extending import intrinsic
 
-from .matmul import ACTIVATION_BYTES, D_OFFSET, HALF_SUMS_OFFSET, SUM_OFFSET
-from .team import share
-from .vector import ADDRESS, F32, I8, I32, LANES, Emit, Value, constant, vector
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, D_OFFSET, HALF_SUMS_OFFSET, SUM_OFFSET
+from decodepool_kernels.cpu.team import share
+from decodepool_kernels.cpu.vector import ADDRESS, F32, I8, I32, LANES, Emit, Value, constant, vector
 
 LARGEST = 32512.0
 SMALLEST_BITS = (127 - 100) << 23
@@ -43,7 +42,7 @@ def _split(emit: Emit, half: Value, inverse: Value) -> tuple[Value, Value, Value
     return q, b.trunc(high, vector(I8)), b.trunc(low, vector(I8))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def quantise_block(typing_context: Any, source: Any, target: Any) -> Any:
     """Quantise the 32 f32 at `source` into the activation record at `target`."""
 
@@ -55,7 +54,9 @@ def quantise_block(typing_context: Any, source: Any, target: Any) -> Any:
         tiny = b.icmp_signed("<", bits, I32(SMALLEST_BITS))
         amax = b.select(tiny, F32(1.0), b.bitcast(bits, F32))
         inverse = b.select(tiny, F32(0.0), b.fdiv(F32(LARGEST), amax))
-        d = b.select(b.icmp_signed(">=", bits, I32(INFINITY_BITS)), ir.Constant(F32, float("nan")), b.fdiv(amax, F32(LARGEST)))
+        d = b.select(
+            b.icmp_signed(">=", bits, I32(INFINITY_BITS)), ir.Constant(F32, float("nan")), b.fdiv(amax, F32(LARGEST))
+        )
         sums = []
         for index, half in enumerate(halves):
             q, high, low = _split(emit, half, inverse)
@@ -70,7 +71,7 @@ def quantise_block(typing_context: Any, source: Any, target: Any) -> Any:
     return types.void(ADDRESS, ADDRESS), generate
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def quantise(source: int, source_stride: int, target: int, blocks: int, rows: int, member: int, members: int) -> None:
     """Quantise this member's share of (block, row); records lie block by block, rows inside."""
     first, last = share(blocks * rows, member, members)

@@ -1,5 +1,5 @@
-"""Rotary positions. Angles are position * frequency in f64, their cosine and sine times the magnitude rounded once to f32;
-a pair rotates as a' = fma(a, c, -(b s)), b' = fma(a, s, b c).
+"""Rotary positions. Angles are position * frequency in f64, their cosine and sine times the magnitude rounded once to
+f32; a pair rotates as a' = fma(a, c, -(b s)), b' = fma(a, s, b c).
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .memory import float32_at, float64_at
-from .team import share
-from .scalar import fma
+from decodepool_kernels.cpu.jit import compiled
+from decodepool_kernels.cpu.memory import float32_at, float64_at
+from decodepool_kernels.cpu.scalar import fma
+from decodepool_kernels.cpu.team import share
 
 
-@njit  # type: ignore[untyped-decorator]
-def rope_table(frequencies: int, half: int, magnitude: float, positions: Any, table: int, rows: int, member: int, members: int) -> None:
+@compiled
+def rope_table(
+    frequencies: int, half: int, magnitude: float, positions: Any, table: int, rows: int, member: int, members: int
+) -> None:
     """Write cosine and sine of every row and pair: table row = `half` cosines, then `half` sines."""
     first, last = share(rows, member, members)
     frequency = float64_at(frequencies, half)
@@ -28,11 +30,20 @@ def rope_table(frequencies: int, half: int, magnitude: float, positions: Any, ta
             out[half + i] = np.float32(math.sin(angle) * magnitude)
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def rope(
-    x: int, stride: int, heads: int, width: int, half: int, interleaved: int, table: int, rows: int, member: int, members: int
+    x: int,
+    stride: int,
+    heads: int,
+    width: int,
+    half: int,
+    interleaved: int,
+    table: int,
+    rows: int,
+    member: int,
+    members: int,
 ) -> None:
-    """Rotate in place the first 2 * half elements of each head: pairs (2i, 2i + 1) if interleaved, else (i, i + half)."""
+    """Rotate in place the first 2 * half elements of each head: pairs (2i, 2i + 1), or (i, i + half)."""
     first, last = share(rows * heads, member, members)
     for item in range(first, last):
         row, head = item // heads, item % heads

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core import types
-from numba.extending import intrinsic
-
-from .vector import ADDRESS, F16, F32, I8, Emit
+from decodepool_kernels.cpu.jit import intrinsic, types
+from decodepool_kernels.cpu.vector import ADDRESS, F16, F32, I8, Emit
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c in f32, rounded once."""
 
@@ -20,7 +18,7 @@ def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def exp(typing_context: Any, x: Any) -> Any:
     """Return e^x of one f32 by the polynomial of `Emit.exp`."""
 
@@ -31,7 +29,7 @@ def exp(typing_context: Any, x: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store_f16(typing_context: Any, value: Any, where: Any) -> Any:
     """Store an f32 as f16, rounded to nearest even."""
 
@@ -42,7 +40,7 @@ def store_f16(typing_context: Any, value: Any, where: Any) -> Any:
     return types.void(types.float32, ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_f16(typing_context: Any, where: Any) -> Any:
     """Load one f16 as f32."""
 
@@ -52,7 +50,7 @@ def load_f16(typing_context: Any, where: Any) -> Any:
     return types.float32(ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def round_f16(typing_context: Any, value: Any) -> Any:
     """Return an f32 rounded to the nearest f16."""
 
@@ -62,7 +60,7 @@ def round_f16(typing_context: Any, value: Any) -> Any:
     return types.float32(types.float32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store_i8(typing_context: Any, value: Any, where: Any) -> Any:
     """Store the low byte of an int32."""
 
@@ -73,7 +71,7 @@ def store_i8(typing_context: Any, value: Any, where: Any) -> Any:
     return types.void(types.int32, ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_i8(typing_context: Any, where: Any) -> Any:
     """Load one signed byte as int32."""
 
@@ -83,7 +81,7 @@ def load_i8(typing_context: Any, where: Any) -> Any:
     return types.int32(ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load_u8(typing_context: Any, where: Any) -> Any:
     """Load one unsigned byte as int32."""
 
@@ -93,7 +91,7 @@ def load_u8(typing_context: Any, where: Any) -> Any:
     return types.int32(ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def widen_f16(typing_context: Any, source: Any, target: Any) -> Any:
     """Widen 16 f16 at `source` to f32 at `target`."""
 
@@ -103,5 +101,3 @@ def widen_f16(typing_context: Any, source: Any, target: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(ADDRESS, ADDRESS), generate
-
-

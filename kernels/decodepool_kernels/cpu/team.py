@@ -1,4 +1,5 @@
-"""A team of threads that runs one compiled program without the GIL: members wait on a semaphore, and meet at barriers between operations.
+"""A team of threads that runs one compiled program without the GIL: members wait on a semaphore, and meet at barriers
+between operations.
 
 Nothing here depends on arithmetic: who computes an output element never changes its bits.
 """
@@ -8,11 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit
-from numba.core import types
-from numba.extending import intrinsic
 
-from .vector import ADDRESS, I64
+from decodepool_kernels.cpu.jit import compiled, intrinsic, types
+from decodepool_kernels.cpu.vector import ADDRESS, I64
 
 SPINS_BEFORE_YIELD = 4096
 """About 50 us of waiting; past that the missing member has lost its core, and spinning on keeps it away."""
@@ -22,7 +21,7 @@ sem_post = types.ExternalFunction("sem_post", types.int32(types.int64))
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def atomic_add(typing_context: Any, where: Any, amount: Any) -> Any:
     """Add to the int64 at an address; return what it held."""
 
@@ -33,7 +32,7 @@ def atomic_add(typing_context: Any, where: Any, amount: Any) -> Any:
     return types.int64(ADDRESS, types.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def atomic_load(typing_context: Any, where: Any) -> Any:
     """Return the int64 at an address as another thread last stored it."""
 
@@ -43,7 +42,7 @@ def atomic_load(typing_context: Any, where: Any) -> Any:
     return types.int64(ADDRESS), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def spin_hint(typing_context: Any) -> Any:
     """Tell the core that this is a spin loop, where it has a way to."""
 
@@ -57,7 +56,7 @@ def spin_hint(typing_context: Any) -> Any:
     return types.void(), generate
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def barrier(arrivals: int, target: int) -> None:
     """Wait until the counter at address `arrivals` reaches `target`; counts the caller in."""
     atomic_add(arrivals, 1)
@@ -69,7 +68,7 @@ def barrier(arrivals: int, target: int) -> None:
             sched_yield()
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def share(count: int, member: int, members: int) -> Any:
     """Return the half-open range of items that is one member's."""
     return count * member // members, count * (member + 1) // members

@@ -1,8 +1,9 @@
 """A small vocabulary of vector instructions for the hot loops, written as LLVM IR through numba intrinsics.
 
-numba compiles scalar loops and leaves their vectorisation, and so which sums happen in which lane, to LLVM. Here the lanes are written
-down: a vector is 16 f32 or i32, every rounding is an explicit instruction, and any CPU with the baseline features gives the same bits.
-What may differ between hosts is only integer arithmetic, which is exact: see dot.py.
+numba compiles scalar loops and leaves their vectorisation, and so which sums happen in which lane, to LLVM. Here the
+lanes are written down: a vector is 16 f32 or i32, every rounding is an explicit instruction, and any CPU with the
+baseline features gives the same bits. What may differ between hosts is only integer arithmetic, which is exact: see
+dot.py.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils
+
+from decodepool_kernels.cpu.jit import types
 
 LANES = 16
 
@@ -63,6 +66,10 @@ class Emit:
         pointer = self.builder.inttoptr(self.at(address, offset_bytes), value.type.as_pointer())
         self.builder.store(value, pointer).align = 1
 
+    def running(self, start: Value) -> Value:
+        """Return a place for a value that a loop changes; LLVM keeps it in a register."""
+        return cgutils.alloca_once_value(self.builder, start)  # type: ignore[no-untyped-call]
+
     def splat(self, scalar: Value, count: int = LANES) -> Value:
         """Return a vector with `scalar` in every lane."""
         undefined = ir.Constant(vector(scalar.type, count), ir.Undefined)
@@ -85,7 +92,9 @@ class Emit:
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
     def fold(self, source: Value, combine: Any) -> Value:
-        """Combine 16 lanes into one scalar: lane i with lane i + 8, then 4, 2, 1. The one tree every horizontal sum uses."""
+        """Combine 16 lanes into one scalar: lane i with lane i + 8, then 4, 2, 1. The one tree every horizontal sum
+        uses.
+        """
         width = LANES
         while width > 1:
             width //= 2
@@ -107,7 +116,7 @@ class Emit:
         return self.builder.fpext(self.load(address, vector(F16, count), offset_bytes), vector(F32, count))
 
     def exp(self, x: Value) -> Value:
-        """Return e^x for x <= 88: Cephes' polynomial on x - n ln 2, within 2 ulp; exactly 0 below -87; NaN stays NaN."""
+        """Return e^x for x <= 88 by Cephes' polynomial, within 2 ulp; exactly 0 below -87; NaN stays NaN."""
         b = self.builder
         small = b.fcmp_ordered("<", x, constant(-87.0))
         clamped = b.select(small, constant(-87.0), x)

@@ -14,8 +14,8 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
-from .rows import Outcome, Span
-from .sampling import draw_token
+from decodepool_worker.engine.rows import Outcome, Span
+from decodepool_worker.engine.sampling import draw_token
 
 
 class CpuEngine:

@@ -1,4 +1,6 @@
-"""From a model file to an engine that is ready: header, plan, weights, graph, memory. The one door for every command and the server."""
+"""From a model file to an engine that is ready: header, plan, weights, graph, memory. The one door for every command
+and the server.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import model_refusals
 from decodepool_sizing.weights import weight_bytes
 
-from ..model.registry import model_graph
-from ..weights.loader import LoadedWeights, Progress, load_weights
-from .cpu import CpuEngine
+from decodepool_worker.engine.cpu import CpuEngine
+from decodepool_worker.model.registry import model_graph
+from decodepool_worker.weights.loader import LoadedWeights, Progress, load_weights
 
 DEFAULT_SESSIONS = 8
 """Sessions of a worker that is told neither how many nor how much memory."""
@@ -41,7 +43,9 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model ready to step. `fingerprint` names everything that decides a stream's bits: equal fingerprints mean equal streams."""
+    """A model ready to step. `fingerprint` names everything that decides a stream's bits: equal fingerprints mean equal
+    streams.
+    """
 
     engine: CpuEngine
     shape: ModelShape
@@ -62,14 +66,24 @@ class Loaded:
     def planned(self) -> dict[str, int]:
         """Return the plan's bytes under its names, and the resident memory it foresees."""
         plan = self.plan
-        parts = {name: int(getattr(plan, name)) for name in ("weight_bytes", "workspace_bytes", "reserve_bytes", "cache_bytes")}
+        parts = {
+            name: int(getattr(plan, name))
+            for name in ("weight_bytes", "workspace_bytes", "reserve_bytes", "cache_bytes")
+        }
         resident = PROCESS_BASE_BYTES + sum(parts.values())
-        return {**parts, "session_bytes": plan.session_bytes, "usable_bytes": plan.usable_bytes, "resident_bytes": resident}
+        return {
+            **parts,
+            "session_bytes": plan.session_bytes,
+            "usable_bytes": plan.usable_bytes,
+            "resident_bytes": resident,
+        }
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a worker is asked to hold. No `memory_bytes`: what the sessions need, and as much again to remember closed ones."""
+    """What a worker is asked to hold. No `memory_bytes`: what the sessions need, and as much again to remember closed
+    ones.
+    """
 
     context_tokens: int
     sessions: int | None = None
@@ -80,7 +94,9 @@ class Wanted:
 
 
 def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> Loaded:
-    """Open a model file. BadModelFile for a file that is broken or that the engine does not run; CannotFit with the numbers."""
+    """Open a model file. BadModelFile for a file that is broken or that the engine does not run; CannotFit with the
+    numbers.
+    """
     with file_reader(path) as reader:
         model = read_model(reader)
         plan = plan_worker(model, wanted)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PAGE_TOKENS = 64
-"""Tokens in a page. A page is also one split of attention, so this is arithmetic, not tuning: see docs/arithmetic.md."""
+"""Tokens in a page. A page is also one split of attention, so this is arithmetic: see docs/arithmetic.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Sampling:
 class Draw:
     """A token to be drawn from a row's logits.
 
-    `position` is the index the token will have in its session, and the counter of the random stream: so a stream does not
-    depend on how decodes are cut into calls. `history` is every token before it; penalties count all of them, since a
-    session is only its token list. `top_logprobs` None asks for no log-probabilities.
+    `position` is the index the token will have in its session, and the counter of the random stream: so a stream does
+    not depend on how decodes are cut into calls. `history` is every token before it; penalties count all of them, since
+    a session is only its token list. `top_logprobs` None asks for no log-probabilities.
     """
 
     sampling: Sampling
@@ -47,8 +47,9 @@ class Draw:
 class Span:
     """Consecutive rows of one session in one step.
 
-    `pages[i]` is the physical page of tokens [64 i, 64 i + 64); `position` is that of `tokens[0]`. The last row's logits are
-    kept in resident row `slot` (None: not needed). With no tokens, `draw` draws from the logits already resident in `slot`.
+    `pages[i]` is the physical page of tokens [64 i, 64 i + 64); `position` is that of `tokens[0]`. The last row's
+    logits are kept in resident row `slot` (None: not needed). With no tokens, `draw` draws from the logits already
+    resident in `slot`.
     """
 
     pages: Sequence[int]
@@ -86,7 +87,7 @@ class Engine(Protocol):
     vocabulary_size: int
 
     def step(self, spans: Sequence[Span]) -> list[Outcome]:
-        """Evaluate every row, keep logits where asked, draw where asked. Blocks; releases the GIL. One outcome a span."""
+        """Evaluate every row, keep logits where asked, draw where asked; one outcome a span. Releases the GIL."""
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy one page of every layer, for a fork inside a page."""

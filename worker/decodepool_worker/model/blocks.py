@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decodepool_kernels.graph import Graph, Tensor
 
-from .tensors import ModelTensors
+from decodepool_worker.model.tensors import ModelTensors
 
 
 def linear(g: Graph, model: ModelTensors, x: Tensor, name: str) -> Tensor:
@@ -18,7 +18,9 @@ def norm(g: Graph, model: ModelTensors, x: Tensor, name: str, heads: int = 1) ->
 
 
 def attention(g: Graph, model: ModelTensors, layer: int, h: Tensor, *, normed_heads: bool = False) -> Tensor:
-    """Wo attend(rope(Wq h), rope(Wk h), Wv h); with `normed_heads`, queries and keys are normed head by head before they turn."""
+    """Wo attend(rope(Wq h), rope(Wk h), Wv h); with `normed_heads`, queries and keys are normed head by head before
+    they turn.
+    """
     prefix, shape = f"blk.{layer}", model.shape.layers[layer]
     heads, kv_heads = shape.head_count, shape.kv_head_count
     q, k, v = (linear(g, model, h, f"{prefix}.attn_{name}") for name in "qkv")

@@ -1,11 +1,13 @@
-"""llama: Llama 1 to 3, Mistral, SmolLM2. Biases where the file has them; frequencies by `rope_freqs.weight`, linear or yarn."""
+"""llama: Llama 1 to 3, Mistral, SmolLM2. Biases where the file has them; frequencies by `rope_freqs.weight`, linear or
+yarn.
+"""
 
 from __future__ import annotations
 
 from decodepool_kernels.graph import Graph
 
-from .blocks import attention, feed_forward, logits, norm
-from .tensors import ModelTensors
+from decodepool_worker.model.blocks import attention, feed_forward, logits, norm
+from decodepool_worker.model.tensors import ModelTensors
 
 INTERLEAVED = True
 """Converters permute the rows of q and k for pairs (2i, 2i + 1)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .llama import build
+from decodepool_worker.model.llama import build
 
 __all__ = ["INTERLEAVED", "build"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decodepool_kernels.graph import Graph
 
-from .blocks import attention, feed_forward, logits, norm
-from .tensors import ModelTensors
+from decodepool_worker.model.blocks import attention, feed_forward, logits, norm
+from decodepool_worker.model.tensors import ModelTensors
 
 INTERLEAVED = False
 

@@ -9,9 +9,9 @@ from decodepool_kernels.graph import Graph
 from decodepool_sizing.header import Header
 from decodepool_sizing.shape import ModelShape
 
-from . import llama, qwen2, qwen3
-from .rotation import rotation
-from .tensors import ModelTensors
+from decodepool_worker.model import llama, qwen2, qwen3
+from decodepool_worker.model.rotation import rotation
+from decodepool_worker.model.tensors import ModelTensors
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,7 @@ def model_graph(shape: ModelShape, header: Header, rope_factors: Sequence[float]
     architecture = ARCHITECTURES[shape.architecture]
     dims = {tensor.name: tensor.dims for tensor in header.tensors}
     graph = Graph()
-    architecture.build(graph, ModelTensors(shape, dims, rotation(shape.rope, rope_factors, interleaved=architecture.interleaved)))
+    architecture.build(
+        graph, ModelTensors(shape, dims, rotation(shape.rope, rope_factors, interleaved=architecture.interleaved))
+    )
     return graph

@@ -1,7 +1,7 @@
 """Rotary frequencies, with linear and yarn scaling and the file's own factors.
 
-yarn as llama.cpp has it (ggml's rope_yarn): angles blend between interpolated and plain by how many turns a pair makes in the original
-context, and cosine and sine grow by 1 + 0.1 ln factor.
+yarn as llama.cpp has it (ggml's rope_yarn): angles blend between interpolated and plain by how many turns a pair makes
+in the original context, and cosine and sine grow by 1 + 0.1 ln factor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from decodepool_sizing.shape import RopeShape
 def rotation(rope: RopeShape, factors: Sequence[float] | None, *, interleaved: bool) -> Rotation:
     """Return the frequencies of every pair. `factors` is `rope_freqs.weight`: each divides its pair's frequency."""
     pairs = rope.dimension_count // 2
-    plain = [rope.base ** (-2.0 * i / rope.dimension_count) / (factors[i] if factors is not None else 1.0) for i in range(pairs)]
+    plain = [
+        rope.base ** (-2.0 * i / rope.dimension_count) / (factors[i] if factors is not None else 1.0)
+        for i in range(pairs)
+    ]
     scaling = rope.scaling
     if scaling.kind == "linear":
         return Rotation(tuple(f / scaling.factor for f in plain), 1.0, interleaved)

@@ -1,7 +1,8 @@
 """The block formats of GGUF as integer codes: value = scale * (code - zero) + minimum, exact for every type.
 
-One row of `FORMATS` a type. A decoder takes blocks `[n, block_bytes]` as bytes and gives codes `[n, block]` (u8), scales and minima
-`[n, block / sub_block]`. Layouts as ggml defines them (ggml-common.h); a test holds each against gguf's own dequantiser.
+One row of `FORMATS` a type. A decoder takes blocks `[n, block_bytes]` as bytes and gives codes `[n, block]` (u8),
+scales and minima `[n, block / sub_block]`. Layouts as ggml defines them (ggml-common.h); a test holds each against
+gguf's own dequantiser.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
+Bytes = NDArray[Any]
+"""uint8 throughout; NumPy's stubs forget it wherever a Python integer takes part."""
 
 IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16)
 FP4_VALUES_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
@@ -131,8 +133,8 @@ def _q5_k(b: Bytes) -> Codes:
 
 
 def _q6_k(b: Bytes) -> Codes:
-    low = b[:, :128].reshape(-1, 2, 1, 64)
-    low = np.concatenate([low & 15, low >> 4], axis=2).reshape(-1, 2, 128)
+    halves = b[:, :128].reshape(-1, 2, 1, 64)
+    low = np.concatenate([halves & 15, halves >> 4], axis=2).reshape(-1, 2, 128)
     shifts = np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1)
     high = (b[:, 128:192].reshape(-1, 2, 1, 32) >> shifts & 3).reshape(-1, 2, 128)
     codes = (low | high << 4).reshape(-1, 256)

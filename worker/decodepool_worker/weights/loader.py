@@ -1,6 +1,7 @@
 """Loading: every tensor of the trunk read, checked, packed, and its digest taken on the way.
 
-Bytes are read with pread and not through a mapping: a file cut short under a mapping kills the process by a signal, here it is one line.
+Bytes are read with pread and not through a mapping: a file cut short under a mapping kills the process by a signal,
+here it is one line.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.weights import loaded_tensors
 from numpy.typing import NDArray
 
-from .matrices import packed_matrix, padded_vector
+from decodepool_worker.weights.matrices import packed_matrix, padded_vector
 
 Progress = Callable[[int, int], None]
 """Called with the bytes loaded so far and in all, from any thread."""
@@ -27,7 +28,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """Packed matrices and f32 vectors by tensor name; the digest of all bytes that were loaded; the bytes they take in memory."""
+    """Packed matrices and f32 vectors by tensor name; the digest of all bytes that were loaded; the bytes they take in
+    memory.
+    """
 
     matrices: dict[str, PackedMatrix]
     vectors: dict[str, NDArray[np.float32]]
@@ -39,7 +42,9 @@ class LoadedWeights:
         return sum(m.size_bytes for m in self.matrices.values()) + sum(v.nbytes for v in self.vectors.values())
 
 
-def load_weights(reader: FileReader, header: Header, shape: ModelShape, *, threads: int, progress: Progress | None = None) -> LoadedWeights:
+def load_weights(
+    reader: FileReader, header: Header, shape: ModelShape, *, threads: int, progress: Progress | None = None
+) -> LoadedWeights:
     """Load every tensor of the trunk with `threads` threads. BadModelFile names the first tensor at fault."""
     tensors = loaded_tensors(shape, header.tensors)
     tracker = _Tracker(sum(tensor.size_bytes for tensor in tensors), progress)
@@ -47,7 +52,9 @@ def load_weights(reader: FileReader, header: Header, shape: ModelShape, *, threa
     def load(tensor: TensorInfo) -> tuple[PackedMatrix | NDArray[np.float32], bytes]:
         raw = reader(tensor.offset, tensor.size_bytes)
         if len(raw) != tensor.size_bytes:
-            raise BadModelFile(f"tensor {tensor.name}: the file was cut while loading: {len(raw)} of {tensor.size_bytes} bytes")
+            raise BadModelFile(
+                f"tensor {tensor.name}: the file was cut while loading: {len(raw)} of {tensor.size_bytes} bytes"
+            )
         loaded = padded_vector(tensor, raw) if len(tensor.dims) == 1 else packed_matrix(tensor, raw)
         tracker.add(len(raw))
         return loaded, hashlib.sha256(raw).digest()

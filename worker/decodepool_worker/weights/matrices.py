@@ -1,4 +1,6 @@
-"""One tensor's bytes to a packed matrix or an f32 vector. Weights that are not finite are refused: they would become text."""
+"""One tensor's bytes to a packed matrix or an f32 vector. Weights that are not finite are refused: they would become
+text.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,13 @@ from decodepool_sizing.header import TensorInfo
 from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS, round_up
 from numpy.typing import NDArray
 
-from .formats import FORMATS
+from decodepool_worker.weights.formats import FORMATS
 
-_FLOAT_BITS: dict[str, tuple[Any, int]] = {"F32": (np.uint32, 0x7F800000), "F16": (np.uint16, 0x7C00), "BF16": (np.uint16, 0x7F80)}
+_FLOAT_BITS: dict[str, tuple[Any, int]] = {
+    "F32": (np.uint32, 0x7F800000),
+    "F16": (np.uint16, 0x7C00),
+    "BF16": (np.uint16, 0x7F80),
+}
 """The unsigned type of a float's bits, and its exponent field: all ones means infinity or NaN."""
 
 
