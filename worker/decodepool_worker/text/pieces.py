@@ -52,9 +52,7 @@ def _check_byte_tokens(texts: list[str], types: list[TokenType]) -> None:
     valid = {f"<0x{value:02X}>" for value in range(256)}
     for index, kind in enumerate(types):
         if kind is TokenType.BYTE and texts[index] not in valid:
-            raise BadTokenizer(
-                f"{TOKENS}[{index}]: {texts[index]!r} has the type of a byte but is not written like <0x0A>"
-            )
+            raise BadTokenizer(f"{TOKENS}[{index}]: {texts[index]!r} is not the <0x0A> kind of text that a byte has")
 
 
 def _letters() -> dict[str, bytes]:

@@ -2,8 +2,8 @@
 """How byte-level BPE cuts text into words, by the name that `tokenizer.ggml.pre` gives: the table, and nothing else.
 
 A row is a sequence of splits. Each cuts every piece that the one before left; what it matches is a piece of its own.
-The patterns are those of the models' own tokenizer.json, and every row was run against llama.cpp over a vocabulary: equal
-on 1502 strings, but for gpt-4o and tekken where combining marks are, for which llama.cpp has stand-in patterns.
+The patterns are those of the models' own tokenizer.json. Every row was run against llama.cpp, and was equal on 1502
+strings, but for gpt-4o and tekken where combining marks are: llama.cpp has stand-in patterns for these.
 A name that is not here is refused: a guess would give a model words it never saw, and nobody an error.
 """
 

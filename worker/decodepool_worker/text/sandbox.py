@@ -1,8 +1,9 @@
+# ruff: noqa: N802 - jinja2 finds the visitors of nodes by these names
 """The jinja2 that chat templates run in: its immutable sandbox, plus limits on work and on size.
 
-A template comes with a model, not with a request, so this guards against a careless or broken one, not against a patient
-attacker: a template cannot loop without end, grow a text without end, or call what pads to any length. A limit that is
-passed is a TemplateFault, for that request alone.
+A template comes with a model, not with a request, so this guards against a careless or broken one, not against a
+patient attacker: a template cannot loop without end, grow a text without end, or call what pads to any length. A limit
+that is passed is a TemplateFault, for that request alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from jinja2.visitor import NodeTransformer
 
 from decodepool_worker.text.errors import TemplateFault
 
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 """Rounds of loops and calls of macros in one rendering; the longest real conversations take some thousands."""
 
 MAX_SIZE = 1 << 24
@@ -81,7 +82,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(owner, str) and name == "replace":
             return _replace(owner, *args)
         if isinstance(owner, str) and name == "join":
-            return _join(*args, owner)
+            return _join(args[0], owner)
         return super().call(context, obj, *args, **kwargs)
 
 
@@ -104,7 +105,7 @@ def metered(variables: dict[str, object]) -> dict[str, object]:
 
 
 @pass_context
-def _step(context: Context, value: None) -> None:
+def _step(context: Context, _: None) -> None:
     context[_METER].step()
 
 

@@ -1,10 +1,10 @@
 """Stop strings, across tokens.
 
-The rule, which does not depend on how text was cut into tokens: text is read character by character, and the first stop to be
-complete ends it; of several that complete on the same character, the longest. Text before that stop is given out, the stop and
-what follows are not. Text that could still turn out to be a stop is held back until it cannot, or until the end.
+The rule, which does not depend on how text was cut into tokens: text is read character by character, and the first stop
+to be complete ends it; of several that complete on the same character, the longest. Text before that stop is given out,
+the stop and what follows are not. Text that may yet turn out to be a stop is held back until it cannot, or to the end.
 
-A matcher belongs to one decode: a stop begun in the prompt, or in an earlier decode, is not found, for that text is out already.
+A matcher belongs to one decode: a stop begun in the prompt or in an earlier decode is not found: that text is out.
 """
 
 from __future__ import annotations

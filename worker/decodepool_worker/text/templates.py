@@ -20,7 +20,7 @@ _RESERVED = ("messages", "tools", "add_generation_prompt", "bos_token", "eos_tok
 
 
 class ChatTemplate:
-    """A model's chat template. `bos` and `eos` are how its marks are spelled; `fault` says why it is of no use, if so."""
+    """A model's chat template. `bos` and `eos` are how its marks are spelled; `fault`, if any, why it is of no use."""
 
     def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
         self._marks = {"bos_token": bos, "eos_token": eos}
@@ -44,8 +44,8 @@ class ChatTemplate:
     ) -> str:
         """Return the text for `messages`, to be encoded with `special=True`.
 
-        A message's `content` is text, or OpenAI's list of text parts, which are joined by newlines. `variables` are passed
-        on to the template (`enable_thinking` and the like). Raises TemplateFault, for this request alone.
+        A message's `content` is text, or OpenAI's list of text parts, which are joined by newlines. `variables` are
+        passed on to the template (`enable_thinking` and the like). Raises TemplateFault, for this request alone.
         """
         if self._template is None:
             raise TemplateFault(self.fault)

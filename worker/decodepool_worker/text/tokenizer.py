@@ -42,12 +42,12 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False, add_bos: bool | None = None) -> list[int]:
         """Return the tokens of `text`.
 
-        `special`: control tokens spelled in `text` become those tokens: for templates, never for a user's words unasked.
+        `special`: control tokens spelled in `text` become those tokens: for templates, not for a user's words.
         `add_bos` None does what the file says, but not twice: text that begins with the token already gets no other.
         A lone surrogate, which is no character and which UTF-8 cannot hold, is encoded as U+FFFD.
         """
         vocabulary = self._known()
-        sound = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        sound = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         ids = self._encode_special(sound) if special else self._encode_plain([sound])[0]
         wanted = vocabulary.add_bos and ids[:1] != [vocabulary.bos_id] if add_bos is None else add_bos
         if wanted and vocabulary.bos_id is not None:
@@ -100,7 +100,8 @@ class Tokenizer:
         bounds = [0, *(edge for span in found.offsets for edge in span), len(text)]
         between = [text[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
         encoded = self._encode_plain(between)
-        ids = encoded[0]
+        ids = list(encoded[0])
         for mark, following in zip(marks, encoded[1:], strict=True):
-            ids = [*ids, mark, *following]
+            ids.append(mark)
+            ids += following
         return ids

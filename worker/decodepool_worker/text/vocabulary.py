@@ -37,19 +37,10 @@ class Model(StrEnum):
     SPACED_BPE = "gemma4"  # merges over plain characters; spaces written as U+2581
 
 
-# Tokens that end a turn, by their text: files seldom name more than `eos_token_id`. llama.cpp's, less fill-in-the-middle.
-_CHAT_ENDS = (
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<end_of_utterance>",
-    "<EOT>",
-    "_<EOT>",
-)
+# Tokens that end a turn, by their text: files seldom name more than one. llama.cpp's list, less fill-in-the-middle.
+_CHAT_ENDS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>", "<end_of_utterance>", "<EOT>", "[EOT]")
 _TOOL_ENDS = ("<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<|eom_id|>", "<|tool_response>")
-_TEXT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[EOT]", "[e~[")
+_TEXT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[e~[")
 _DEEPSEEK_END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
 END_OF_TURN = frozenset((*_CHAT_ENDS, *_TOOL_ENDS, *_TEXT_ENDS, _DEEPSEEK_END))
 
@@ -78,7 +69,7 @@ class Vocabulary:
 
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary | None:
-    """Read `tokenizer.ggml.*`: None for a model without a tokenizer, BadTokenizer with the key for one that is wrong."""
+    """Read `tokenizer.ggml.*`. None for a model without a tokenizer; BadTokenizer, with the key, for a bad one."""
     model = _model(metadata)
     if model is None:
         return None
@@ -114,12 +105,11 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary | None:
 
 def _model(metadata: Metadata) -> Model | None:
     name = metadata.text("tokenizer.ggml.model")
-    if name is None or name in ("none", "no_vocab"):
+    if name in ("none", "no_vocab") or (name is None and TOKENS not in metadata.values):
         return None
-    try:
-        return Model(name)
-    except ValueError:
-        raise BadTokenizer(f"tokenizer.ggml.model: {name!r} is not a tokenizer that this worker knows") from None
+    if name not in set(Model):
+        raise BadTokenizer(f"tokenizer.ggml.model: {name!r} is not a tokenizer that this worker knows")
+    return Model(name)
 
 
 def _texts(metadata: Metadata) -> list[str]:
