@@ -155,9 +155,13 @@ def served_bytes(service: Service, engine: ByteEngine, *, context_tokens: int = 
         observe_step=service.metrics.observe_step,
     )
     planned = {
-        "weight_bytes": 100_000_000, "workspace_bytes": 20_000_000, "session_bytes": 12_000_000, "usable_bytes": 300_000_000,
-        "reserve_bytes": 12_000_000 * sessions, "cache_bytes": 60_000_000,
-    }  # fmt: skip
+        "weight_bytes": 100_000_000,
+        "workspace_bytes": 20_000_000,
+        "session_bytes": 12_000_000,
+        "usable_bytes": 300_000_000,
+        "reserve_bytes": 12_000_000 * sessions,
+        "cache_bytes": 60_000_000,
+    }
     return Served(
         name="bytes",
         architecture="bytes",

@@ -1,4 +1,4 @@
-"""`python -m tests.serving.fake_worker PORT_FILE DRAIN_SECONDS LOAD_SECONDS`: a worker process that serves the byte model."""
+"""`python -m tests.serving.fake_worker PORT_FILE DRAIN_SECONDS LOAD_SECONDS`: a process that serves the byte model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.serving.sockets import listening_socket
+
 from tests.serving.byte_model import ByteEngine, Gate, served_bytes
 
 

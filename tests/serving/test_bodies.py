@@ -57,21 +57,42 @@ def test_numbers_are_taken_and_null_is_the_default(value: str) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"[]", b'"x"', b"1", b"null", b"{", b"\x00", b'{"a":1,"a":2}', b'{"tokens":[1],"tokens":[2]}', b"\xff", b"\xef\xbb\xbf{}",
-     '{"tokens":[1]}'.encode("utf-16"), b"[" * 5000 + b"]" * 5000, b'{"a":' * 5000 + b"1" + b"}" * 5000, b'{"a":' * 5000,
-     b"nan", b"{'tokens': [1]}", b'{"tokens": [1],}'],
+    [
+        b"[]",
+        b'"x"',
+        b"1",
+        b"null",
+        b"{",
+        b"\x00",
+        b'{"a":1,"a":2}',
+        b'{"tokens":[1],"tokens":[2]}',
+        b"\xff",
+        b"\xef\xbb\xbf{}",
+        '{"tokens":[1]}'.encode("utf-16"),
+        b"[" * 5000 + b"]" * 5000,
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        b'{"a":' * 5000,
+        b"nan",
+        b"{'tokens': [1]}",
+        b'{"tokens": [1],}',
+    ],
     ids=lambda data: repr(data[:16]),
-)  # fmt: skip
+)
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
     assert refusal(CreateSession, data).code == "invalid_json"
 
 
 @pytest.mark.parametrize(
     "data",
-    [b'{"tokens": [1' + b",[]" * 700_000, b'{"tokens": ["5"' + b',"5"' * 700_000 + b"]}", b'"' + b'\\"' * 1_000_000,
-     b'{"tokens": [1' + b",1" * 1_100_000 + b"]}", b'{"prompt": "' + b"[" * 1_000_000],
+    [
+        b'{"tokens": [1' + b",[]" * 700_000,
+        b'{"tokens": ["5"' + b',"5"' * 700_000 + b"]}",
+        b'"' + b'\\"' * 1_000_000,
+        b'{"tokens": [1' + b",1" * 1_100_000 + b"]}",
+        b'{"prompt": "' + b"[" * 1_000_000,
+    ],
     ids=["brackets", "strings", "quotes", "ids", "brackets in a string"],
-)  # fmt: skip
+)
 def test_large_hostile_bodies_cost_little(data: bytes) -> None:
     began = time.process_time()
     refusal(CreateSession, data)
@@ -79,7 +100,7 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ('model', 'data', 'code', 'param'),
+    ("model", "data", "code", "param"),
     [
         (CreateSession, "{}", "invalid_value", None),
         (CreateSession, "", "invalid_value", None),
@@ -109,11 +130,16 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
         (Completion, '{"model": "m", "prompt": "a", "suffix": "b"}', "unsupported_parameter", "suffix"),
         (Completion, '{"model": "m", "prompt": "a", "echo": true}', "unsupported_parameter", "echo"),
         (ChatCompletion, f'{{{CHAT}, "tools": [{{}}]}}', "unsupported_parameter", "tools"),
-        (ChatCompletion, f'{{{CHAT}, "response_format": {{"type": "json_object"}}}}', "invalid_value", "response_format.type"),
+        (
+            ChatCompletion,
+            f'{{{CHAT}, "response_format": {{"type": "json_object"}}}}',
+            "invalid_value",
+            "response_format.type",
+        ),
         (ChatCompletion, f'{{{CHAT}, "top_logprobs": 2}}', "invalid_value", None),
         (ChatCompletion, f'{{{CHAT}, "stream_options": {{}}}}', "invalid_value", None),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_names_the_field(model: type[Body], data: str, code: str, param: str | None) -> None:
     fault = refusal(model, data)
     assert (fault.code, fault.param) == (code, param)
@@ -122,9 +148,20 @@ def test_a_refusal_names_the_field(model: type[Body], data: str, code: str, para
 
 @pytest.mark.parametrize(
     "extra",
-    ['"user": "u"', '"metadata": {"a": "b"}', '"store": true', '"tools": []', '"tools": null', '"seed": -1', '"stop": null',
-     '"response_format": {"type": "text"}', '"logit_bias": {"50256": -100}', '"parallel_tool_calls": true', '"n": null'],
-)  # fmt: skip
+    [
+        '"user": "u"',
+        '"metadata": {"a": "b"}',
+        '"store": true',
+        '"tools": []',
+        '"tools": null',
+        '"seed": -1',
+        '"stop": null',
+        '"response_format": {"type": "text"}',
+        '"logit_bias": {"50256": -100}',
+        '"parallel_tool_calls": true',
+        '"n": null',
+    ],
+)
 def test_what_does_not_change_the_answer_is_taken(extra: str) -> None:
     read_body(ChatCompletion, f"{{{CHAT}, {extra}}}".encode())
 

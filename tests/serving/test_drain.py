@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.serving.live_server import events
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,14 @@ class Process:
 
     def __init__(self, folder: Path, drain_seconds: float, load_seconds: float = 0) -> None:
         port_file = folder / "port"
-        command = [sys.executable, "-m", "tests.serving.fake_worker", str(port_file), str(drain_seconds), str(load_seconds)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.serving.fake_worker",
+            str(port_file),
+            str(drain_seconds),
+            str(load_seconds),
+        ]
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stderr=log)
         self.wait(lambda: port_file.exists() and port_file.read_text())
@@ -97,7 +105,8 @@ def test_an_idle_worker_ends_at_once_despite_kept_connections(start: Start) -> N
 
 
 def test_a_running_stream_goes_on_to_its_end(start: Start) -> None:
-    worker, seen = start(30), []
+    worker = start(30)
+    seen: list[Any] = []
     worker.wait(worker.ready)
     thread = worker.streaming(seen, max_tokens=80)
     worker.process.send_signal(signal.SIGTERM)
@@ -110,7 +119,8 @@ def test_a_running_stream_goes_on_to_its_end(start: Start) -> None:
 
 
 def test_at_the_deadline_a_stream_ends_with_an_error_that_says_so(start: Start) -> None:
-    worker, seen = start(1), []
+    worker = start(1)
+    seen: list[Any] = []
     worker.wait(worker.ready)
     thread = worker.streaming(seen)
     worker.process.send_signal(signal.SIGTERM)
@@ -121,7 +131,8 @@ def test_at_the_deadline_a_stream_ends_with_an_error_that_says_so(start: Start) 
 
 
 def test_a_second_signal_means_now(start: Start) -> None:
-    worker, seen = start(300), []
+    worker = start(300)
+    seen: list[Any] = []
     worker.wait(worker.ready)
     thread = worker.streaming(seen)
     worker.process.send_signal(signal.SIGTERM)

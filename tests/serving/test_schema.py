@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
-from schemathesis import checks
+from decodepool_worker.serving.route_table import ROUTES
+from decodepool_worker.serving.routes import Route
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode, checks
+
 from tests.serving.live_server import Live, live_worker
 
 CHECKS = [
@@ -16,8 +19,14 @@ CHECKS = [
     checks.status_code_conformance,
     checks.content_type_conformance,
     checks.response_schema_conformance,
-    checks.negative_data_rejection,
 ]
+EXAMPLES = 25
+"""An endpoint and a mode: some ten seconds for all of it."""
+
+
+HOLD = settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,24 +35,27 @@ def worker() -> Iterator[Live]:
         yield live
 
 
-@pytest.fixture
-def document(worker: Live) -> Any:
-    worker.close_all()
-    return schemathesis.openapi.from_url(worker.url + "/openapi.json")
-
-
-schema = schemathesis.pytest.from_fixture("document")
+CASES = [(GenerationMode.POSITIVE, route) for route in ROUTES]
+CASES += [(GenerationMode.NEGATIVE, route) for route in ROUTES if route.body]
+"""Where there is no body, there is nothing to get wrong."""
 
 
 @pytest.mark.slow
-@schema.parametrize()
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-def test_whatever_is_sent_the_answer_is_documented(case: Any, worker: Live) -> None:
-    if "id" in (case.path_parameters or {}) and len(case.path_parameters["id"]) % 2:
-        case.path_parameters["id"] = some_session(worker)
-    case.call_and_validate(checks=CHECKS)
+@pytest.mark.parametrize(("mode", "route"), CASES, ids=[f"{mode.value} {r.method} {r.path}" for mode, r in CASES])
+def test_whatever_is_sent_the_answer_is_documented(worker: Live, mode: GenerationMode, route: Route) -> None:
+    schema = schemathesis.openapi.from_dict(worker.get("/openapi.json"))
+    schema.config.update(base_url=worker.url)
+    operation = schema[route.path][route.method]
 
+    @HOLD
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def hold(case: Any) -> None:
+        if "{id}" in route.path and mode is GenerationMode.POSITIVE:
+            worker.close_all()
+            case.path_parameters["id"] = worker.create("A B C", temperature=0)
+        expected = [*CHECKS, *([checks.negative_data_rejection] if mode is GenerationMode.NEGATIVE else [])]
+        case.call_and_validate(checks=expected)
 
-def some_session(worker: Live) -> str:
+    hold()
     worker.close_all()
-    return worker.create("A B C", temperature=0)
+    assert worker.get("/healthz")["status"] == "ok"

@@ -4,8 +4,8 @@ import threading
 from typing import Any
 
 import pytest
-
 from decodepool_worker.engine.rows import Sampling
+
 from tests.serving.byte_model import MATRIX_ROWS, NAN_TOKEN, lone_tokens
 from tests.serving.live_server import Live, live_worker
 
@@ -56,8 +56,16 @@ def test_a_decode_overrides_the_sessions_sampling_for_itself(live: Live) -> None
 
 @pytest.mark.parametrize(
     ("stop", "text"),
-    [("F", " D E "), ("E F", " D "), (["F", "E F"], " D "), ("D E F G", " "), ("F X", " D E F G H I"), (" D", ""), ("歪", " D E F G H I")],
-)  # fmt: skip
+    [
+        ("F", " D E "),
+        ("E F", " D "),
+        (["F", "E F"], " D "),
+        ("D E F G", " "),
+        ("F X", " D E F G H I"),
+        (" D", ""),
+        ("歪", " D E F G H I"),
+    ],
+)
 def test_a_stop_ends_the_text_streamed_or_not(live: Live, stop: Any, text: str) -> None:
     whole = live.decode(live.create("A B C"), max_tokens=12, stop=stop)
     seen = live.stream(live.create("A B C"), max_tokens=12, stop=stop)

@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from decodepool_worker.serving.application import MAX_BODY_BYTES, ROUTES
+from decodepool_worker.serving.application import MAX_BODY_BYTES
 from decodepool_worker.serving.errors import FAULTS
+from decodepool_worker.serving.route_table import ROUTES
 from decodepool_worker.serving.service import Phase
 from prometheus_client.parser import text_string_to_metric_families
+
 from tests.serving.live_server import Live, live_worker
 
 KEY = b"let-me-in"
@@ -58,7 +60,12 @@ def test_guessed_paths_make_no_series_of_their_own(live: Live) -> None:
 def test_while_loading_only_health_is_good() -> None:
     with live_worker(load=False) as live:
         assert live.get("/healthz") == {"status": "ok", "phase": "loading"}
-        for method, path in (("GET", "/readyz"), ("POST", "/v1/sessions"), ("GET", "/v1/capacity"), ("POST", "/tokenize")):
+        for method, path in (
+            ("GET", "/readyz"),
+            ("POST", "/v1/sessions"),
+            ("GET", "/v1/capacity"),
+            ("POST", "/tokenize"),
+        ):
             body = {"prompt": "A"} if path == "/v1/sessions" else {"text": "A"}
             answer = live.call(method, path, body if method == "POST" else None)
             assert (answer.status, answer.json["error"]["code"]) == (503, "loading")
@@ -88,7 +95,9 @@ def test_a_step_that_never_ends_is_not_alive(live: Live, monkeypatch: pytest.Mon
     live.until(lambda: live.call("GET", "/healthz").status == 200)
 
 
-@pytest.mark.parametrize("given", [None, "Bearer wrong", "Basic bGV0LW1lLWlu", "Bearer ", "let-me-in", "Bearer let-me-in2"])
+@pytest.mark.parametrize(
+    "given", [None, "Bearer wrong", "Basic bGV0LW1lLWlu", "Bearer ", "let-me-in", "Bearer let-me-in2"]
+)
 def test_without_the_key_only_the_public_routes_answer(given: str | None) -> None:
     with live_worker(keys=(b"other", KEY)) as live:
         headers = {} if given is None else {"Authorization": given}
@@ -141,7 +150,9 @@ def test_the_live_page_and_its_data(live: Live) -> None:
         answer = live.call("GET", path)
         assert answer.headers.get_content_type() == kind
         assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
-        assert "://" not in answer.text.replace("http://www.w3.org/2000/svg", ""), "the page needs nothing from elsewhere"
+        assert "://" not in answer.text.replace("http://www.w3.org/2000/svg", ""), (
+            "the page needs nothing from elsewhere"
+        )
     live.decode(live.create("A B C"), max_tokens=70)
     seen = live.get("/v1/live")
     assert seen["sessions"]["list"][0]["length"] == 75

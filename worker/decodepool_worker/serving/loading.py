@@ -18,8 +18,8 @@ CHAT_TEMPLATE = "tokenizer.chat_template"
 def load_served(path: Path, wanted: Wanted, service: Service, name: str | None = None) -> Served:
     """Open a model and put sessions on it. Blocks for as long as that takes.
 
-    `name` is what clients call it: the file's own name without its ending, where none is given. Raises what `open_model`
-    raises, and `BadTokenizer`.
+    `name` is what clients call it: the file's own name without its ending, where none is given. Raises what
+    `open_model` raises, and `BadTokenizer`.
     """
     loaded = open_model(path, wanted)
     try:
