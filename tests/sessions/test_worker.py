@@ -216,11 +216,11 @@ def test_a_fault_of_our_own_is_told_like_one_of_the_engine() -> None:
     async def main() -> None:
         worker = Worker(Residence(GatedEngine(), context_tokens=256, sessions=8, observe_step=broken))
         worker.start()
-        session = await worker.create([1])
-        with pytest.raises(EngineFailed, match="KeyError: 'bucket'"):
-            while True:
-                await read(await worker.decode(session.id, DecodeRequest()))
-        assert "bucket" in (worker.stalled(5) or "")
+        await worker.create([1])
+        await until(lambda: worker.stalled(5) is not None)
+        assert "KeyError: 'bucket'" in (worker.stalled(5) or "")
+        with pytest.raises(EngineFailed, match="bucket"):
+            await worker.create([1])
         assert await worker.stop()
 
     asyncio.run(asyncio.wait_for(main(), 30))
