@@ -34,7 +34,7 @@ RUN_WEIGHT_TYPES: frozenset[TensorType] = frozenset(
     }
 )
 
-RUN_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.F32})
+RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
 
 _TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})
 """Integers are tables, such as which experts a token takes, and no weights."""

@@ -1,33 +1,43 @@
 """What a step needs beside weights and sessions: the activations of its rows.
 
-rows x 4 bytes x ( 4 E                        the residual, a norm of it, a block's output, its quantised copy
-                 + q + k + v + o              of the widest layer
-                 + 2 x feed-forward width     of the widest layer; with experts, those a token uses and the shared one )
-+ vocabulary x 16 bytes                       sorting one row's candidates
+A row keeps f32 activations (4 bytes an element) and, beside what goes into a matrix product, its quantised copy (2.5
+bytes). Buffers are reused within a layer, so a row needs the larger of the two halves of one:
+
+    attention      4 (4 E + 3 q + 3 kv) + 2.5 (E + q)      q and kv: queries and keys of the widest layer
+    feed-forward   4 (6 E + 3 F) + 2.5 (E + F)             F: with experts, those a token uses and the shared one
+
+and once, 16 bytes for each token of the vocabulary, to sort one row's candidates. A test holds the engine's own sum
+against this for many shapes.
 """
 
 from __future__ import annotations
 
-from decodepool_sizing.layers import LayerShape
 from decodepool_sizing.shape import ModelShape
 
 MAX_STEP_ROWS = 256
-"""Rows of one step, and so the most sessions a worker holds: each must be able to decode a token in every step."""
+"""Rows of one step, and so the most sessions a worker holds: each must be able to decode a token in every step. More
+would not be faster: at this width weights are read once for so many rows that arithmetic rules.
+"""
 
-ACTIVATION_BYTES = 4
 SORT_BYTES = 16
 
 
 def workspace_bytes(shape: ModelShape, max_step_rows: int = MAX_STEP_ROWS) -> int:
     """Return the bytes that one step of `max_step_rows` rows needs at once."""
-    attention = max(_attention_elements(layer) for layer in shape.layers)
-    elements = 4 * shape.embedding_length + attention + 2 * _feed_forward_elements(shape)
-    return max_step_rows * ACTIVATION_BYTES * elements + SORT_BYTES * shape.vocabulary_size
+    row_bytes = max(_attention_row_bytes(shape), _feed_forward_row_bytes(shape))
+    return max_step_rows * row_bytes + SORT_BYTES * shape.vocabulary_size
 
 
-def _attention_elements(layer: LayerShape) -> int:
-    queries = layer.head_count * (layer.key_length + layer.value_length)
-    return queries + layer.kv_head_count * (layer.key_length + layer.value_length)
+def _attention_row_bytes(shape: ModelShape) -> int:
+    queries = max(layer.head_count * max(layer.key_length, layer.value_length) for layer in shape.layers)
+    keys = max(layer.kv_head_count * max(layer.key_length, layer.value_length) for layer in shape.layers)
+    embedding = shape.embedding_length
+    return 4 * (4 * embedding + 3 * queries + 3 * keys) + 5 * (embedding + queries) // 2
+
+
+def _feed_forward_row_bytes(shape: ModelShape) -> int:
+    width, embedding = _feed_forward_elements(shape), shape.embedding_length
+    return 4 * (6 * embedding + 3 * width) + 5 * (embedding + width) // 2
 
 
 def _feed_forward_elements(shape: ModelShape) -> int:

@@ -26,7 +26,7 @@ def _add_lanes(typing_context: Any, a: Any, b: Any, out: Any) -> Any:
 
 @intrinsic
 def _swiglu_lanes(typing_context: Any, gate: Any, up: Any, out: Any) -> Any:
-    """16 lanes of out = g / (1 + e^-g) * up with g = gate, held at -88 from below: there the quotient is already nothing, and e^-g is finite."""
+    """16 lanes of out = g / (1 + e^-g) * up. g is held at -88 from below: there the quotient is already nothing."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
