@@ -38,7 +38,7 @@ TopK = Annotated[int, Field(ge=0, lt=1 << 31, description="Keep the k likeliest;
 TopP = Annotated[float, Field(ge=0, le=1, description="Keep the likeliest that together reach p.")]
 MinP = Annotated[float, Field(ge=0, le=1, description="Drop what is less likely than p times the likeliest.")]
 RepetitionPenalty = Annotated[
-    float, Field(gt=0, le=100, description="Divide the logits of seen tokens; 1 changes nothing.")
+    float, Field(ge=0.01, le=100, description="Divide the logits of seen tokens; 1 changes nothing.")
 ]
 Penalty = Annotated[
     float, Field(ge=-2, le=2, description="Subtract from the logits of seen tokens; 0 changes nothing.")
