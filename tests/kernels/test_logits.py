@@ -1,0 +1,75 @@
+"""The end of a step: rows whose logits are wanted are gathered, normed, multiplied, and kept in their slots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from decodepool_kernels.graph import Graph, Matrix, Tensor
+
+from tests.kernels import arithmetic
+from tests.kernels.matrices import planes
+from tests.kernels.probe import Floats, Probe, Rows, assert_same_bits, numbers, vector
+from tests.kernels.test_products import float_matrix
+
+WIDTH, VOCABULARY, SLOTS, EPSILON = 96, 259, 6, 1e-5
+X, NORM = numbers(0, VOCABULARY, WIDTH), numbers(1, WIDTH)
+QUANTISED = planes("Q4_1", VOCABULARY, WIDTH)
+FLOAT, FLOAT_WEIGHTS = float_matrix("F16", numbers(2, VOCABULARY, WIDTH, spread=0.1))
+OUTPUTS = {"quantised": QUANTISED.packed, "float": FLOAT}
+
+
+def ending(graph: Graph, t: dict[str, Tensor]) -> dict[str, Tensor]:
+    graph.logits(t["x"], vector("norm", NORM), EPSILON, Matrix("out", WIDTH, VOCABULARY))
+    return {}
+
+
+def probe_of(kind: str, threads: int = 1) -> Probe:
+    return Probe({"x": X}, ending, matrices={"out": OUTPUTS[kind]}, vectors={"norm": NORM}, slots=SLOTS, threads=threads)
+
+
+def wanted(kind: str, token: int) -> Floats:
+    normed = arithmetic.norm(X[token : token + 1], NORM, EPSILON)
+    if kind == "float":
+        return arithmetic.matmul_float(FLOAT_WEIGHTS, normed)[0]
+    codes = QUANTISED.codes.astype(np.int64)
+    return arithmetic.matmul(codes, QUANTISED.wide_scales, QUANTISED.wide_minima, QUANTISED.zero, normed)[0]
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_last_row_of_each_run_lands_in_its_slot(kind: str, threads: int) -> None:
+    with probe_of(kind, threads) as probe:
+        probe.step(
+            Rows((7, 8, 9), slot=4), Rows((1,)), Rows((2, 3), slot=0), Rows(()), Rows((258,), slot=5), Rows((0,), slot=2)
+        )  # fmt: skip
+        for slot, token in ((4, 9), (0, 3), (5, 258), (2, 0)):
+            assert_same_bits(probe.backend.logits(slot), wanted(kind, token))
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_slots_that_a_step_does_not_name_keep_their_logits(kind: str) -> None:
+    with probe_of(kind) as probe:
+        probe.step(*(Rows((slot,), slot=slot) for slot in range(SLOTS)))
+        before = [probe.backend.logits(slot).copy() for slot in range(SLOTS)]
+        probe.step(Rows((11,)), Rows((12, 13), slot=3))
+        for slot in {*range(SLOTS)} - {3}:
+            assert_same_bits(probe.backend.logits(slot), before[slot])
+        assert_same_bits(probe.backend.logits(3), wanted(kind, 13))
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_step_that_wants_no_logits_leaves_all_alone(kind: str) -> None:
+    with probe_of(kind, threads=2) as probe:
+        probe.step(Rows((5,), slot=1))
+        probe.step(Rows((6, 7, 8)))
+        probe.step()
+        assert_same_bits(probe.backend.logits(1), wanted(kind, 5))
+
+
+def test_a_token_outside_the_vocabulary_is_stopped_at_the_door() -> None:
+    with probe_of("float") as probe:
+        for token in (-1, VOCABULARY, 2**31 - 1):
+            with pytest.raises(ValueError, match="vocabulary of 259"):
+                probe.step(Rows((1, token)))
+        probe.step(Rows((1,), slot=0))
+        assert_same_bits(probe.backend.logits(0), wanted("float", 1))
