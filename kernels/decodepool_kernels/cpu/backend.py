@@ -18,11 +18,13 @@ from decodepool_kernels.cpu.lower import LogitsRows, LoweredProgram, Lowering, W
 from decodepool_kernels.cpu.matmul import TILE_BYTES
 from decodepool_kernels.cpu.memory import CACHE_LINE_BYTES, address, aligned_bytes
 from decodepool_kernels.cpu.pages import KvPages
-from decodepool_kernels.cpu.program import ROWS, STOP, UNITS, WANTED, follow_steps, lead_step
+from decodepool_kernels.cpu.program import ROWS, STOP, UNITS, WANTED, take_part
 from decodepool_kernels.graph import Attention, Graph
 
 SEMAPHORE_BYTES = 64
 """More than any libc's sem_t."""
+
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,16 @@ class RowRun(Protocol):
         """Resident logits row, None where no logits are wanted."""
 
 
+@dataclass(frozen=True)
+class OneRow:
+    """The smallest run."""
+
+    pages: Sequence[int]
+    position: int
+    tokens: Sequence[int]
+    slot: int | None
+
+
 class CpuBackend:
     """Runs a graph. `table_width` is the pages of the longest session; every page, logits row and buffer is allocated
     here, once.
@@ -122,8 +134,9 @@ class CpuBackend:
         row = self._logits[slot * self._logits_stride : (slot + 1) * self._logits_stride]
         return row.view(np.float32)[: self.vocabulary_size]
 
-    def touch(self) -> None:
-        """Make every reserved byte resident."""
+    def make_ready(self) -> None:
+        """Compile what is not compiled yet, by a step of one row, and make every reserved byte resident."""
+        self.run([OneRow(pages=[0], position=0, tokens=[0], slot=0)])
         self.pages.touch()
         self._logits.fill(0)
         self._program.arena.fill(0)
@@ -186,42 +199,31 @@ class Team:
         self._counts = counts
         self._passed = 0
         self._threads = threads
-        arrivals = address(self._sync)
-        self._start = arrivals + CACHE_LINE_BYTES
-        base = (program.records, program.reals, counts, inputs.arrays())
-        self._lead_arguments = (*base, address(self.scratch), arrivals, self._start)
+        self._start = address(self._sync) + CACHE_LINE_BYTES
+        _LIBC.sem_init(ctypes.c_void_p(self._start), 0, 0)
+        self._arguments = (program.records, program.reals, counts, inputs.arrays())
+        self._scratch_bytes_each = scratch_bytes_each
         self._followers = [
-            threading.Thread(
-                target=follow_steps,
-                args=(
-                    *base,
-                    address(self.scratch) + member * scratch_bytes_each,
-                    arrivals,
-                    self._start,
-                    member,
-                    threads,
-                ),
-                name=f"decodepool-step-{member}",
-                daemon=True,
-            )
+            threading.Thread(target=self._take_part, args=(member,), name=f"decodepool-step-{member}", daemon=True)
             for member in range(1, threads)
         ]
         for thread in self._followers:
             thread.start()
 
+    def _take_part(self, member: int) -> int:
+        scratch = address(self.scratch) + member * self._scratch_bytes_each
+        sync = (address(self._sync), self._start, self._passed)
+        return take_part(*self._arguments, scratch, *sync, member, self._threads)
+
     def step(self) -> None:
         """Run one step with the whole team."""
-        self._passed = lead_step(*self._lead_arguments, self._passed, self._threads)
+        self._passed = self._take_part(0)
 
     def close(self) -> None:
         """Tell the other members to end, and wait until they have."""
         self._counts[STOP] = 1
-        _post(self._start, len(self._followers))
+        for _ in self._followers:
+            _LIBC.sem_post(ctypes.c_void_p(self._start))
         for thread in self._followers:
             thread.join()
         self._followers.clear()
-
-
-def _post(semaphore: int, times: int) -> None:
-    for _ in range(times):
-        ctypes.CDLL(None).sem_post(ctypes.c_void_p(semaphore))

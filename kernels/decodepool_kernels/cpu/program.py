@@ -152,7 +152,7 @@ def run_records(
 
 
 @entry
-def lead_step(
+def take_part(
     records: Any,
     reals: Any,
     counts: Any,
@@ -161,31 +161,19 @@ def lead_step(
     arrivals: int,
     start: int,
     passed: int,
-    members: int,
-) -> int:
-    """Wake the other members, run the step as member 0, return the barriers passed."""
-    for _ in range(members - 1):
-        sem_post(start)
-    return run_records(records, reals, counts, inputs, scratch, arrivals, passed, 0, members)
-
-
-@entry
-def follow_steps(
-    records: Any,
-    reals: Any,
-    counts: Any,
-    inputs: Any,
-    scratch: int,
-    arrivals: int,
-    start: int,
     member: int,
     members: int,
-) -> None:
-    """Run every step as one of the other members, until told to stop."""
-    passed = 0
+) -> int:
+    """Member 0 wakes the others, runs one step with them and returns the barriers passed; they run every step until told
+    to stop. One function, so that all of the above is compiled once.
+    """
+    if member == 0:
+        for _ in range(members - 1):
+            sem_post(start)
+        return run_records(records, reals, counts, inputs, scratch, arrivals, passed, 0, members)
     while True:
         while sem_wait(start) != 0:
             pass
         if counts[STOP]:
-            return
+            return passed
         passed = run_records(records, reals, counts, inputs, scratch, arrivals, passed, member, members)

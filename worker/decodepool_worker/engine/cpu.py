@@ -34,7 +34,7 @@ class CpuEngine:
             table_width=pages_of(plan.context_tokens),
             threads=threads,
         )
-        self._backend.touch()
+        self._backend.make_ready()
         self.page_count = plan.page_count
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows
