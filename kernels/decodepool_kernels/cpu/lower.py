@@ -74,7 +74,7 @@ class Lowering:
     _tensors: dict[g.Tensor, Buffer] = field(default_factory=dict)
     _quantised: dict[Buffer, Buffer] = field(default_factory=dict)
     _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
-    _layers: dict[int, Buffer] = field(default_factory=dict)
+    _layers: dict[int, tuple[Buffer, Buffer]] = field(default_factory=dict)
     _constants: list[NDArray[Any]] = field(default_factory=list)
 
     def lower(self, graph: g.Graph) -> Lowering:
@@ -169,23 +169,24 @@ class Lowering:
         width, half = op.x.width // op.heads, len(op.rotation.frequencies)
         operands = (x, self._stride(op.x.width), op.heads, width, half, int(op.rotation.interleaved), table)
         self._emit(Op.ROPE, operands, (x, table), (x,))
+        self._quantised.pop(x, None)
 
     def _attention(self, op: g.Attention) -> None:
         layer = self.pages.layers[op.layer]
-        pages = self._layers.setdefault(op.layer, Buffer(0))
+        kept = self._layers.setdefault(op.layer, (Buffer(0), Buffer(0)))
         width, kind = op.k.width // op.kv_heads, self.pages.kind_index
-        for tensor, base, is_key in ((op.k, layer.addresses[0], 1), (op.v, layer.addresses[1], 0)):
+        for tensor, base, pages, is_key in zip((op.k, op.v), layer.addresses, kept, (1, 0), strict=True):
             source, stride = self._tensor(tensor), self._stride(tensor.width)
             operands: tuple[Operand, ...] = (
                 kind, source, stride, op.kv_heads, width, base, layer.page_bytes, is_key, self.table_width,
             )  # fmt: skip
-            self._emit(Op.APPEND, operands, (source,), (pages,) if is_key else ())
+            self._emit(Op.APPEND, operands, (source,), (pages,))
         q, out = self._tensor(op.q), self._tensor(op.out)
         operands = (
             kind, q, self._stride(op.q.width), op.kv_heads, op.heads // op.kv_heads, width, *layer.addresses,
             layer.page_bytes, self.table_width, out, self._stride(op.out.width),
         )  # fmt: skip
-        self._emit(Op.ATTENTION, operands, (q, pages), (out,), real=op.scale)
+        self._emit(Op.ATTENTION, operands, (q, *kept), (out,), real=op.scale)
 
     def _swiglu(self, op: g.SwiGlu) -> None:
         gate, up, out = (self._tensor(tensor) for tensor in (op.gate, op.up, op.out))
