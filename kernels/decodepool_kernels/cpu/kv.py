@@ -58,11 +58,12 @@ def append_head(kind: int, values: Any, where: Any, is_key: bool, token: int, wi
 
 @compiled
 def append_quantised(values: Any, where: int, is_key: bool, token: int, width: int, first: int) -> None:
-    """Quantise dimensions [first, first + 32) of one token."""
-    largest = np.float32(0.0)
+    """Quantise dimensions [first, first + 32) of one token. A NaN makes the scale NaN, so that it is seen."""
+    largest = fault = np.float32(0.0)
     for dim in range(first, first + QUANT_DIMS):
-        largest = max(largest, abs(saturate(values[dim])))
-    scale = round_f16(largest / np.float32(127.0))
+        magnitude = abs(saturate(values[dim]))
+        largest, fault = max(largest, magnitude), fault + magnitude * np.float32(0.0)
+    scale = round_f16((largest + fault) / np.float32(127.0))
     scales = where + width * PAGE_TOKENS
     store_f16(scale, scales + 2 * ((first // QUANT_DIMS) * PAGE_TOKENS + token))
     for dim in range(first, first + QUANT_DIMS):
