@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 import uvloop
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import parse_bytes
-from decodepool_worker.engine.open import Wanted
 from decodepool_worker.serving.auth import ApiKeys, KeyFileError
-from decodepool_worker.serving.loading import load_served
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
@@ -22,24 +20,26 @@ from decodepool_worker.serving.sockets import listening_socket, url_of
 from decodepool_worker.text.errors import BadTokenizer
 
 from decodepool_cli.faults import bad_input
+from decodepool_cli.loading import KeptAs, ModelPath, Threads, runnable_model
+
+if TYPE_CHECKING:
+    from decodepool_worker.engine.open import Wanted
 
 
 def serve(
     *,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file.")],
+    file: ModelPath,
     context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
     sessions: Annotated[int | None, typer.Option(min=1, help="Hold this many sessions.")] = None,
     device: Annotated[Literal["cpu"], typer.Option(help="What to run on.")] = "cpu",  # noqa: ARG001 - the only one
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    kv_type: Annotated[KVType, typer.Option(help="How keys and values are kept.")] = KVType.F16,
+    kv_type: KeptAs = KVType.F16,
     memory: Annotated[str | None, typer.Option(help="Use this much memory, such as 4GiB.")] = None,
     cache_reserve: Annotated[
         str | None, typer.Option(help="Bytes that caches must leave to sessions, such as 1GiB.")
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Threads of a step; all cores by default.")
-    ] = None,
+    threads: Threads = None,
     api_keys: Annotated[Path | None, typer.Option(help="File of API keys, one a line.")] = None,
     drain_timeout: Annotated[
         float, typer.Option(min=0, max=86_400, help="Seconds that running streams have after SIGTERM.")
@@ -49,28 +49,29 @@ def serve(
     lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
 ) -> int:
     """Serve one model's sessions over HTTP."""
-    configure_logging(as_json=log_json)
-    wanted = Wanted(
-        context_tokens=context,
-        sessions=sessions,
-        kv_type=kv_type,
-        memory_bytes=_amount(memory, "--memory"),
-        cache_reserve_bytes=_amount(cache_reserve, "--cache-reserve"),
-        threads=threads,
-    )
+    memory_bytes, reserve_bytes = _amount(memory, "--memory"), _amount(cache_reserve, "--cache-reserve")
     service = Service(_keys(api_keys))
+    runnable_model(file, kv_type)
+    configure_logging(as_json=log_json)
     listener = listening_socket(host, port)
     url = url_of(listener)
-    work = serve_until_stopped(
-        service,
-        listener,
-        load=lambda: load_served(file, wanted, service, name),
-        announce=lambda served: _announce(served, url),
-        options=ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline),
-    )
+
+    def load() -> Served:
+        from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - the port answers while the engine is imported
+
+        return _load(file, Wanted(context, sessions, kv_type, memory_bytes, reserve_bytes, threads), service, name)
+
+    options = ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline)
+    work = serve_until_stopped(service, listener, load, lambda served: _announce(served, url), options)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _load(file: Path, wanted: Wanted, service: Service, name: str | None) -> Served:
+    from decodepool_worker.serving.loading import load_served  # noqa: PLC0415 - as above
+
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
+        return load_served(file, wanted, service, name)
     except (BadModelFile, BadTokenizer) as error:
         raise bad_input(f"{file}: {error}") from None
 

@@ -7,8 +7,8 @@ import logging
 import sys
 import time
 
-QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/v1/live"})
-"""Probes and scrapes come every second: they are logged only when they fail."""
+QUIET = {"/healthz": {200}, "/readyz": {200, 503}, "/metrics": {200}, "/v1/live": {200}}
+"""Probes and scrapes come every second: these answers of theirs are not worth a line."""
 
 
 def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
@@ -55,4 +55,4 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
     fields = _fields(record)
-    return not (fields.get("path") in QUIET_PATHS and fields.get("status") == 200)
+    return fields.get("status") not in QUIET.get(str(fields.get("path")), ())

@@ -45,7 +45,12 @@ def _set_options(made: socket.socket) -> None:
 
 
 def url_of(made: socket.socket) -> str:
-    """Return the address to reach it at from this machine."""
+    """Return where a listening socket is reached from this machine."""
     host, port = made.getsockname()[:2]
+    return url_at(host, port)
+
+
+def url_at(host: str, port: int) -> str:
+    """Return where a listener on `host`, be it every address, is reached from this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  compared, not bound
     return f"http://{host}:{port}"

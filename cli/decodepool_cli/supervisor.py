@@ -1,0 +1,205 @@
+"""Workers as processes: started, watched, started again when they die, and ended together.
+
+Nothing outlives this process. Each worker holds the reading end of a pipe whose writing end is held here alone: when
+this process dies, however it dies, the kernel closes it and the workers end by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import aiohttp
+from decodepool_worker.serving.sockets import url_at
+
+from decodepool_cli.faults import BAD_INPUT, DONE
+
+logger = logging.getLogger("decodepool.run")
+
+FIRST_BACKOFF_SECONDS = 1.0
+LAST_BACKOFF_SECONDS = 30.0
+STEADY_SECONDS = 60.0
+"""A worker that lived this long starts again at once, as if it had never died."""
+
+PROBE_SECONDS = 2.0
+PROBE_TIMEOUT_SECONDS = 5.0
+FAILED_PROBES = 3
+"""Liveness probes in a row that may fail before a worker counts as hung and is killed."""
+
+GRACE_SECONDS = 10.0
+"""What a worker has beyond its drain before it is killed."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """One worker: its index, where it listens, and the `decodepool serve` arguments that start it."""
+
+    index: int
+    host: str
+    port: int
+    arguments: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        """Where it answers, from this machine."""
+        return url_at(self.host, self.port)
+
+
+class Supervisor:
+    """Keeps workers alive until told to end. `on_ready` hears of each that becomes ready, each time."""
+
+    def __init__(
+        self, specs: Sequence[WorkerSpec], drain_seconds: float, on_ready: Callable[[WorkerSpec], None]
+    ) -> None:
+        self._specs = specs
+        self._drain_seconds = drain_seconds
+        self._on_ready = on_ready
+        self._stopping = asyncio.Event()
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._lifeline = os.pipe()
+
+    async def run(self) -> int:
+        """Run until a signal, or until a worker says that it can never work; return the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        try:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PROBE_TIMEOUT_SECONDS)) as http:
+                codes = await _together([_Keeper(self, spec, http).keep() for spec in self._specs])
+            return max(codes, default=DONE)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            for end in self._lifeline:
+                os.close(end)
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set once the workers are to end."""
+        return self._stopping
+
+    def stop(self) -> None:
+        """Ask every worker to drain; asked again, to end now."""
+        self._stopping.set()
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+
+    async def spawn(self, spec: WorkerSpec) -> asyncio.subprocess.Process:
+        """Start a worker in a session of its own, so that a terminal's Ctrl-C reaches it through here alone."""
+        command = [sys.executable, "-m", "decodepool_cli", "serve", *spec.arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            f"--lifeline={self._lifeline[0]}",
+            pass_fds=[self._lifeline[0]],
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._processes[spec.index] = process
+        if self._stopping.is_set():  # it came while the process was being made
+            self.stop()
+        return process
+
+    async def exit_code(self, spec: WorkerSpec, process: asyncio.subprocess.Process) -> int:
+        """Wait for a worker's end; once all are to end, no longer than its drain and some grace."""
+        ended = asyncio.create_task(process.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        try:
+            code = await asyncio.wait_for(asyncio.shield(ended), self._patience())
+        except TimeoutError:
+            logger.warning("worker %d did not end in time: killed", spec.index)
+            process.kill()
+            code = await ended
+        del self._processes[spec.index]
+        return code
+
+    def ready(self, spec: WorkerSpec) -> None:
+        """Tell that a worker is ready."""
+        self._on_ready(spec)
+
+    def _patience(self) -> float | None:
+        return self._drain_seconds + GRACE_SECONDS if self._stopping.is_set() else None
+
+    def _signalled(self) -> None:
+        patience = f"draining: running streams have {self._drain_seconds:g} s"
+        logger.info("%s", "ending now" if self._stopping.is_set() else patience)
+        self.stop()
+
+
+class _Keeper:
+    """Keeps one worker alive."""
+
+    def __init__(self, supervisor: Supervisor, spec: WorkerSpec, http: aiohttp.ClientSession) -> None:
+        self._supervisor = supervisor
+        self._spec = spec
+        self._http = http
+
+    async def keep(self) -> int:
+        """Run the worker again and again until all are to end; return the exit code that this is worth."""
+        backoff = FIRST_BACKOFF_SECONDS
+        while not self._supervisor.stopping.is_set():
+            began = time.monotonic()
+            code = await self._live_once()
+            if code == BAD_INPUT:  # no restart mends its input: it has said what is wrong with it
+                self._supervisor.stop()
+                return BAD_INPUT
+            if self._supervisor.stopping.is_set():
+                break
+            backoff = FIRST_BACKOFF_SECONDS if time.monotonic() - began > STEADY_SECONDS else backoff
+            logger.error("worker %d ended with %s: starting it again in %g s", self._spec.index, _manner(code), backoff)
+            await self._pause(backoff)
+            backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
+        return DONE
+
+    async def _live_once(self) -> int:
+        process = await self._supervisor.spawn(self._spec)
+        watch = asyncio.create_task(self._watch(process))
+        try:
+            return await self._supervisor.exit_code(self._spec, process)
+        finally:
+            watch.cancel()
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Tell when it becomes ready; kill it when it hangs."""
+        is_ready, failures = False, 0
+        while failures < FAILED_PROBES:
+            await asyncio.sleep(PROBE_SECONDS if is_ready else PROBE_SECONDS / 10)
+            if not is_ready and await self._answers("/readyz"):
+                is_ready = True
+                self._supervisor.ready(self._spec)
+            if is_ready:
+                failures = 0 if await self._answers("/healthz") else failures + 1
+        logger.error("worker %d does not answer its liveness probe: killed", self._spec.index)
+        with suppress(ProcessLookupError):
+            process.kill()
+
+    async def _answers(self, path: str) -> bool:
+        try:
+            async with self._http.get(self._spec.url + path) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._supervisor.stopping.wait(), seconds)
+
+
+async def _together(keepers: Sequence[Coroutine[None, None, int]]) -> list[int]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(keeper) for keeper in keepers]
+    return [task.result() for task in tasks]
+
+
+def _manner(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
