@@ -1,8 +1,9 @@
 """The exactness law as a program: gates that hold any `Engine` to it, on raw bytes.
 
-The law: `logits(tokens[0..n])` is what a lone session computes, one token at a time; every row of every step gives those bits.
-So one thing is checked everywhere. `Witness` stands before the engine, knows which tokens each page holds, and compares every
-row of logits with the one first seen for the same tokens. The gates only bring about situations: company, chunks, forks, failures.
+The law: `logits(tokens[0..n])` is what a lone session computes, one token at a time; every row of every step gives
+those bits. So one thing is checked everywhere. `Witness` stands before the engine, knows which tokens each page holds,
+and compares every row of logits with the one first seen for the same tokens. The gates only bring about situations:
+company, chunks, forks, failures.
 
 | module | holds |
 |---|---|

@@ -17,7 +17,7 @@ from decodepool_worker.verify.session_gates import (
 )
 
 WIDTHS = (2, 3, 4, 5, 8, 13, 16, 32)
-CHUNKS = (1, 7, 64, max(STREAM_LENGTHS))
+CHUNKS = (1, 7, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class GateResult:
 
 GATES: tuple[Gate, ...] = (
     *(Gate(f"steps of {rows} rows", partial(company, rows=rows)) for rows in WIDTHS),
-    *(Gate(f"chunks of {size}" if size < CHUNKS[-1] else "whole prompts", partial(chunks, size=size)) for size in CHUNKS),
+    *(Gate(f"chunks of {size} token{'s' if size > 1 else ''}", partial(chunks, size=size)) for size in CHUNKS),
+    Gate("whole prompts", partial(chunks, size=max(STREAM_LENGTHS))),
     Gate("chunks beside decode rows", chunks_beside_rows),
     Gate("joining, leaving, failing", joining_leaving_failing),
     Gate("forks", forks),

@@ -22,7 +22,7 @@ STREAM_LENGTHS = (2 * PAGE_TOKENS + 4, PAGE_TOKENS + 4, 20)
 PLACES = SESSIONS + len(STREAM_LENGTHS)
 
 
-class BrokenGate(RuntimeError):
+class BrokenGate(RuntimeError):  # noqa: N818 - it says what happened
     """A gate could not bring about the situation it is for: neither a pass nor a difference."""
 
 
@@ -51,7 +51,7 @@ class Lab:
         return list(range(place * pages, (place + 1) * pages))
 
     def span(self, stream_index: int, place: int, position: int, count: int, slot: int | None = None) -> Span:
-        """Return `count` rows of a stream at a place; their logits are kept in `slot`, by default numbered as the place."""
+        """Return `count` rows of a stream at a place. The last one's logits go to `slot`, or to the place's number."""
         tokens = self.streams[stream_index][position : position + count]
         return Span(self.table(place), position, tokens, place if slot is None else slot)
 
@@ -85,6 +85,7 @@ class Listener:
         self.end: EndEvent | None = None
 
     def __call__(self, event: TokenEvent | EndEvent) -> None:
+        """Take an event."""
         if isinstance(event, TokenEvent):
             self.tokens.append(event.token)
         else:

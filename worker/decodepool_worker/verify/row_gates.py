@@ -55,7 +55,7 @@ def _row(lab: Lab, index: int, stream: int, position: int) -> Span:
 
 
 def _copy_pages(lab: Lab, stream: int, place: int, position: int) -> None:
-    """Give a place the stream's pages up to the one that holds `position`; what lies beyond it is left in, to be ignored."""
+    """Give a place the stream's pages up to that of `position`; what the last holds beyond is to be ignored."""
     pages = zip(lab.table(stream), lab.table(place), strict=True)
     for source, target in list(pages)[: position // PAGE_TOKENS + 1]:
         lab.witness.copy_page(source, target)

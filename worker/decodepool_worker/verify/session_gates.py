@@ -46,7 +46,7 @@ def replay_alone(lab: Lab, tokens: list[int], count: int) -> None:
 
 
 def forks(lab: Lab) -> None:
-    """Forks at and around the edges of pages, in pairs, beside a parent that goes on; and one that needs no row to draw."""
+    """Forks at and around the edges of pages, in pairs, beside a parent that goes on; one needs no row to draw."""
     long = lab.streams[0]
     for at in FORKS_AT:
         residence = lab.residence()

@@ -1,7 +1,7 @@
 """An engine that watches another: equal tokens must give equal bytes of logits, whatever happened around them.
 
-It follows which token every page holds, through steps and copies, so it can tell what each row's whole prefix is. The first row
-seen for a prefix is the reference; `Lab` sees to it that those of its streams are computed alone.
+It follows which token every page holds, through steps and copies, so it can tell what each row's whole prefix is. The
+first row seen for a prefix is the reference; `Lab` sees to it that those of its streams are computed alone.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from decodepool_worker.engine.rows import PAGE_TOKENS, Engine, NonFiniteLogits, Outcome, Span
 from numpy.typing import NDArray
+
+from decodepool_worker.engine.rows import PAGE_TOKENS, Engine, NonFiniteLogits, Outcome, Span
 
 Logits = NDArray[np.float32]
 
@@ -145,7 +146,10 @@ def _difference(reference: Logits, logits: Logits, place: str) -> str | None:
     if not different.size:
         return None
     first = int(different[0])
-    ours, theirs = (f"{row[first]!s} (0x{int(row[first : first + 1].view(np.uint32)[0]):08x})" for row in (logits, reference))
+    ours, theirs = (_with_bits(row, first) for row in (logits, reference))
     return f"{place}: logit {first} is {ours}, not {theirs}; {different.size} of {logits.size} differ"
 
 
+def _with_bits(logits: Logits, index: int) -> str:
+    bits = int(np.ascontiguousarray(logits).view(np.uint32)[index])
+    return f"{logits[index]!s} (0x{bits:08x})"

@@ -1,0 +1,72 @@
+"""`decodepool verify`: the exactness gates, on this machine and this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from decodepool_sizing.kv import KVType
+
+from decodepool_cli.faults import Fault, bad_input
+from decodepool_cli.interrupts import interrupt_on_terminate
+from decodepool_cli.loading import KeptAs, ModelPath, Threads, runnable_model
+from decodepool_cli.output import AsJson, columns, console, print_json
+
+if TYPE_CHECKING:
+    from decodepool_worker.verify.gates import GateResult
+    from rich.table import Table
+
+
+def verify(
+    *,
+    file: ModelPath,
+    device: Annotated[Literal["cpu"], typer.Option(help="What to run on.")] = "cpu",
+    kv_type: KeptAs = KVType.F16,
+    threads: Threads = None,
+    json: AsJson = False,
+) -> None:
+    """Hold this machine and this file to the exactness gates."""
+    interrupt_on_terminate()
+    _, shape = runnable_model(file, kv_type)
+    from decodepool_worker.verify.lab import CONTEXT_TOKENS, BrokenGate  # noqa: PLC0415 - see `loading`
+
+    from decodepool_cli.verification import verification  # noqa: PLC0415
+
+    if shape.max_context_tokens < CONTEXT_TOKENS:
+        raise bad_input(f"{file}: the gates need {CONTEXT_TOKENS} tokens, the context is {shape.max_context_tokens}")
+    running = verification(file, kv_type, threads).results()
+    try:
+        results = list(running if json else _shown(running))
+    except BrokenGate as error:
+        raise Fault(str(error)) from None
+    if json:
+        print_json(described(results, device))
+    if results[-1].difference is not None:
+        raise Fault(f"{results[-1].name}: {results[-1].difference}")
+
+
+def described(results: Iterable[GateResult], device: str) -> dict[str, Any]:
+    """Return what is printed for `--json`."""
+    gates = [
+        {"name": gate.name, "rows": gate.rows, "bytes": gate.bytes, "equal": gate.equal, "difference": gate.difference}
+        for gate in results
+    ]
+    return {"ok": all(gate["equal"] for gate in gates), "device": device, "gates": gates}
+
+
+def _shown(results: Iterator[GateResult]) -> Iterator[GateResult]:
+    """Pass results on, each shown as a row of a table as soon as it is there."""
+    from rich.live import Live  # noqa: PLC0415 - not for `--json`
+
+    table = columns("gate", "rows", "bytes compared", "")
+    with Live(table, console=console(), auto_refresh=False) as live:
+        for result in results:
+            _add_row(table, result)
+            live.refresh()
+            yield result
+
+
+def _add_row(table: Table, result: GateResult) -> None:
+    mark = "[green]equal[/green]" if result.equal else "[red]different[/red]"
+    table.add_row(result.name, f"{result.rows:,}", f"{result.bytes:,}", mark)
