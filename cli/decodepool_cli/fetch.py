@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,7 +24,10 @@ from decodepool_cli.faults import Fault
 CHUNK_BYTES = 1 << 20
 TIMEOUT_SECONDS = 60.0
 ATTEMPTS = 5
-"""Times that a connection may be lost without one byte of progress."""
+"""Times in a row that a connection may bring nothing."""
+
+PAUSE_SECONDS = 1.0
+"""How long to wait after one that brought nothing; twice as long after the next."""
 
 Progress = Callable[[int, int], None]
 """Hears of bytes there are, and of all there will be; only where the server says how many."""
@@ -42,6 +46,8 @@ def fetched(url: str, sha256: str | None = None, progress: Progress | None = Non
         if target.exists():
             return target
         part = target.with_name(target.name + ".part")
+        if sha256 is None:
+            part.unlink(missing_ok=True)  # nothing would tell if the file behind the URL was another by now
         _fetch(url, part, progress)
         _check(part, url, sha256)
         part.replace(target)
@@ -76,7 +82,9 @@ def _fetch(url: str, part: Path, progress: Progress | None) -> None:
         after = part.stat().st_size if part.exists() else 0
         failures = 0 if after > before else failures + 1
         if failures >= ATTEMPTS:
-            raise Fault(f"{url}: {reason}; what came is kept, and the next try goes on from there")
+            raise Fault(f"{url}: {reason}")
+        if failures:
+            time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
 
 
 def _fetch_some(url: str, part: Path, have: int, progress: Progress | None) -> bool:
