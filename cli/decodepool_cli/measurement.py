@@ -1,0 +1,93 @@
+"""What `decodepool bench` measures, as its JSON has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from decodepool_sizing.kv import KVType, pages
+from decodepool_worker.engine.open import Loaded, Wanted, usable_cores
+
+from decodepool_cli.engines import load, wanted_plan
+from decodepool_cli.measuring import ROOM_TOKENS, Timing, copy_context, time_decode, time_prefill
+from decodepool_cli.provenance import provenance
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is measured: steps of each of `widths`, of sessions that hold `context` tokens."""
+
+    file: Path
+    device: str
+    kv_type: KVType
+    threads: int | None
+    widths: list[int]
+    context: int
+
+
+def measure(subject: Subject) -> dict[str, Any]:
+    """Load the model with room for the widest step, and measure. Sessions hold copies of one prompt, each its own."""
+    wanted = Wanted(subject.context + ROOM_TOKENS, max(subject.widths), subject.kv_type)
+    loaded = load(subject.file, wanted_plan(wanted)).engine(subject.threads)
+    memory = _memory(loaded)
+    tables = _tables(loaded, max(subject.widths))
+    prefill = time_prefill(loaded.engine, tables[0], _prompt(subject.context, loaded.engine.vocabulary_size))
+    for table in tables[1:]:
+        copy_context(loaded.engine, tables[0], table, subject.context)
+    decode = [_decode_row(subject, n, time_decode(loaded.engine, tables[:n], subject.context)) for n in subject.widths]
+    loaded.engine.close()
+    return {
+        **provenance(),
+        "model": subject.file.name,
+        "device": subject.device,
+        "threads": subject.threads or usable_cores(),
+        "decode": decode,
+        "prefill": [_prefill_row(subject, prefill)],
+        "memory": memory,
+    }
+
+
+def _tables(loaded: Loaded, count: int) -> list[list[int]]:
+    each = pages(loaded.plan.context_tokens)
+    return [list(range(i * each, (i + 1) * each)) for i in range(count)]
+
+
+def _prompt(length: int, vocabulary_size: int) -> list[int]:
+    return [(i * 7919 + 17) % vocabulary_size for i in range(length)]
+
+
+def _memory(loaded: Loaded) -> dict[str, Any]:
+    """Return resident memory with everything loaded and reserved, beside the plan's."""
+    planned, measured = loaded.planned(), loaded.measured()
+    return {
+        "planned_bytes": planned["resident_bytes"],
+        "measured_bytes": measured["resident_bytes"],
+        "planned": planned,
+        "measured": measured,
+    }
+
+
+def _decode_row(subject: Subject, sessions: int, timing: Timing) -> dict[str, Any]:
+    return {
+        "sessions": sessions,
+        "context": subject.context,
+        "kv_type": subject.kv_type.value,
+        "step_ms": round(timing.median * 1e3, 3),
+        "step_ms_min": round(timing.fastest * 1e3, 3),
+        "step_ms_max": round(timing.slowest * 1e3, 3),
+        "steps": len(timing.seconds),
+        "tokens_per_second": round(sessions / timing.median, 2),
+    }
+
+
+def _prefill_row(subject: Subject, timing: Timing) -> dict[str, Any]:
+    return {
+        "context": subject.context,
+        "kv_type": subject.kv_type.value,
+        "seconds": round(timing.median, 4),
+        "seconds_min": round(timing.fastest, 4),
+        "seconds_max": round(timing.slowest, 4),
+        "runs": len(timing.seconds),
+        "tokens_per_second": round(subject.context / timing.median, 2),
+    }

@@ -1,0 +1,88 @@
+"""The clock of `decodepool bench`: steps on an engine, timed one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Engine, Sampling, Span
+
+WARM_UP_STEPS = 2
+MAX_STEPS = 64
+"""Steps of one width at most: what is measured is a step at a context, not over a stretch of them."""
+ROOM_TOKENS = WARM_UP_STEPS + MAX_STEPS + 1
+"""What a session holds beyond its context, to be timed."""
+MIN_STEPS = 5
+STEP_SECONDS = 2.0
+"""Time for one width, if that allows MIN_STEPS."""
+PREFILL_RUNS = 3
+GREEDY = Sampling(temperature=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of the repetitions of one thing."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """What is reported."""
+        return median(self.seconds)
+
+    @property
+    def fastest(self) -> float:
+        """The one with the least noise."""
+        return min(self.seconds)
+
+    @property
+    def slowest(self) -> float:
+        """The one with the most."""
+        return max(self.seconds)
+
+
+def time_prefill(engine: Engine, pages: list[int], tokens: list[int]) -> Timing:
+    """Time a prompt of `tokens`, in steps as wide as they go, with the logits after it. A first run is not counted."""
+
+    def run() -> None:
+        for begin in range(0, len(tokens), engine.max_step_rows):
+            chunk = tokens[begin : begin + engine.max_step_rows]
+            is_last = begin + len(chunk) == len(tokens)
+            engine.step([Span(pages, begin, chunk, 0 if is_last else None)])
+
+    run()
+    return Timing(tuple(_timed(run) for _ in range(PREFILL_RUNS)))
+
+
+def time_decode(engine: Engine, tables: list[list[int]], context: int) -> Timing:
+    """Time steps that evaluate and draw one token, greedily, for each table, whose first `context` tokens are there."""
+    last = [0] * len(tables)
+    history: list[int] = []  # nothing is penalised
+
+    def step_at(position: int) -> None:
+        draw = Draw(GREEDY, 0, position + 1, history)
+        outcomes = engine.step([Span(pages, position, [last[i]], i, draw) for i, pages in enumerate(tables)])
+        last[:] = [getattr(outcome, "token", 0) for outcome in outcomes]
+
+    for step in range(WARM_UP_STEPS):
+        step_at(context + step)
+    seconds: list[float] = []
+    while len(seconds) < MAX_STEPS and (len(seconds) < MIN_STEPS or sum(seconds) < STEP_SECONDS):
+        position = context + WARM_UP_STEPS + len(seconds)
+        seconds.append(_timed(lambda: step_at(position)))  # noqa: B023 - called at once
+    return Timing(tuple(seconds))
+
+
+def copy_context(engine: Engine, source: list[int], target: list[int], context: int) -> None:
+    """Give another table its own copy of the first `context` tokens."""
+    for page, (old, new) in enumerate(zip(source, target, strict=True)):
+        if page * PAGE_TOKENS < context:
+            engine.copy_page(old, new)
+
+
+def _timed(run: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began

@@ -1,0 +1,82 @@
+"""Where a measurement comes from: the machine, the code, the command, the day."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from decodepool_kernels.cpu.features import HOST_ISA
+from decodepool_worker.engine.open import usable_cores
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a figure depends on beside the code."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    kernel_isa: str
+    system: str
+    python: str
+
+
+def machine() -> Machine:
+    """Describe this machine; `cores` are those that this process may use."""
+    return Machine(
+        cpu=_cpu_model(Path("/proc/cpuinfo")),
+        cores=usable_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        kernel_isa=HOST_ISA,
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+    )
+
+
+def provenance() -> dict[str, Any]:
+    """Return machine, commit, version, command and date as JSON has them."""
+    return {
+        "machine": asdict(machine()),
+        "commit": commit(Path(__file__)),
+        "decodepool": version("decodepool"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def commit(source: Path) -> str:
+    """Return the commit of the checkout that tracks a source file, with `-dirty` if anything tracked has changed since.
+
+    `unknown` outside of one: a checkout that merely holds an installed copy does not track it.
+    """
+    folder = source.resolve().parent
+    try:
+        _git(folder, "ls-files", "--error-unmatch", source.name)
+        changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        return _git(folder, "rev-parse", "HEAD") + ("-dirty" if changes else "")
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - a fixed command
+    return done.stdout.strip()
+
+
+def _cpu_model(cpuinfo: Path) -> str:
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
