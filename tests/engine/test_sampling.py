@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decodepool_worker.engine import sampling as sampling_module
 from decodepool_worker.engine.philox import uniform
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling
 from decodepool_worker.engine.sampling import check_sampling, draw_token
@@ -136,6 +137,20 @@ def test_a_masked_token_is_never_drawn(chance_position: int) -> None:
     assert draw(logits, Sampling(), chance_position) in (1, 3)
 
 
+@pytest.mark.parametrize(("chance", "token"), [(0.0, 1), (1 - 2**-53, 3)], ids=["least", "largest"])
+@pytest.mark.parametrize("shift", [0.0, 1e-3, 30.0])
+def test_the_ends_of_the_uniform_range_draw_the_first_and_last_allowed(
+    monkeypatch: pytest.MonkeyPatch, chance: float, token: int, shift: float
+) -> None:
+    monkeypatch.setattr(sampling_module, "uniform", lambda _seed, _position: chance)
+    assert draw(logits_of(-math.inf, shift, -math.inf, 0, -math.inf), Sampling()) == token
+
+
+def test_min_p_of_one_keeps_the_best_alone() -> None:
+    logits = random_logits()
+    assert {draw(logits, Sampling(min_p=1.0), position) for position in range(20)} == {int(logits.argmax())}
+
+
 def test_repetition_penalty_divides_above_zero_and_multiplies_below() -> None:
     logits = logits_of(4, 3, -1, -1.5)
     assert draw(logits, replace(GREEDY, repetition_penalty=2), history=(0,)) == 1
@@ -183,6 +198,13 @@ def test_top_logprobs_list_lower_ids_first_and_no_banned_tokens(wanted: int, fou
     assert [token for token, _ in sampled.top] == found
     assert sampled.logprob is not None
     assert math.isfinite(sampled.logprob)
+
+
+def test_many_equal_logprobs_are_listed_by_id() -> None:
+    logits = random_logits(ties=True)
+    sampled = draw_token(logits, Draw(GREEDY, 1, 0, (), top_logprobs=300))
+    assert isinstance(sampled, Sampled)
+    assert [token for token, _ in sampled.top] == sorted(range(VOCABULARY), key=lambda i: (-logits[i], i))[:300]
 
 
 def test_no_logprobs_unless_asked_for() -> None:

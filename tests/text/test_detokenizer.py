@@ -91,12 +91,20 @@ def test_the_space_that_spm_puts_in_front_is_taken_off(tokens: list[int], text: 
     assert SPM.decode(tokens) == text
 
 
+def test_a_user_defined_token_of_spaces_keeps_them_all() -> None:
+    metadata = spm(("\u2581", "a", "  "))
+    metadata["tokenizer.ggml.token_type"] = [2, 3, 3] + [6] * 256 + [1, 1, 4]
+    tokenizer = Tokenizer.from_metadata(metadata)
+    assert tokenizer.encode("  a", add_bos=False) == [FIRST_PIECE + 2, FIRST_PIECE, FIRST_PIECE + 1]
+    assert tokenizer.decode([FIRST_PIECE + 2, FIRST_PIECE, FIRST_PIECE + 1]) == "  a"
+
+
 @pytest.mark.parametrize(("after", "text"), [(None, "a"), (1, "a"), (2, "a"), (A, " a"), (SPACE_B, " a")])
 def test_a_detokenizer_that_continues_text_keeps_the_space(after: int | None, text: str) -> None:
     assert SPM.detokenizer(after=after).push(SPACE_A) == text
 
 
-def test_finishing_leaves_a_detokenizer_as_new() -> None:
+def test_tokens_after_finishing_begin_afresh() -> None:
     detokenizer = BYTES.detokenizer()
     detokenizer.push(0xE8)
     assert detokenizer.finish() == "\ufffd"

@@ -85,8 +85,8 @@ def _draw(logits: Row, largest: float, sampling: Sampling, chance: float) -> int
     if sampling.min_p > 0:
         weights[weights < sampling.min_p] = 0
     sums = weights.cumsum()
-    threshold = min(chance * sums[-1], np.nextafter(sums[-1], 0))  # the product may round up to the total itself
-    index = int(sums.searchsorted(threshold, side="right"))
+    # The total is at least 1 and `chance` at most 1 - 2**-53: their product is always rounded to less than the total.
+    index = int(sums.searchsorted(chance * sums[-1], side="right"))
     return index if ordered is None else _id_of_rank(logits, ordered, index)
 
 

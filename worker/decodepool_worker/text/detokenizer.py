@@ -42,7 +42,5 @@ class Detokenizer:
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """Return what a character cut short leaves: U+FFFD, or nothing. The detokenizer is as new afterwards."""
-        text = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return text
+        """Return what a character cut short leaves: U+FFFD, or nothing. Later tokens begin afresh."""
+        return self._decoder.decode(b"", final=True)

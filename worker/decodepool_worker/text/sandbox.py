@@ -24,7 +24,9 @@ from jinja2.visitor import NodeTransformer
 from decodepool_worker.text.errors import TemplateFault
 
 MAX_STEPS = 500_000
-"""Rounds of loops and calls of macros in one rendering; the longest real conversations take some thousands."""
+"""Rounds of loops in one rendering, a call of a macro for ten; the longest real conversations take some thousands."""
+
+_CALL_STEPS = 10  # what a call takes, in rounds
 
 MAX_SIZE = 1 << 24
 """Characters of a text, or items of a list, that a template may make: more than the tokens of any context."""
@@ -92,9 +94,9 @@ class Meter:
     def __init__(self) -> None:
         self.steps = 0
 
-    def step(self) -> None:
-        """Count one; TemplateFault past the limit."""
-        self.steps += 1
+    def step(self, count: int) -> None:
+        """Count some; TemplateFault past the limit."""
+        self.steps += count
         if self.steps > MAX_STEPS:
             raise TemplateFault(f"the chat template takes more than {MAX_STEPS} steps")
 
@@ -105,8 +107,8 @@ def metered(variables: dict[str, object]) -> dict[str, object]:
 
 
 @pass_context
-def _step(context: Context, _: None) -> None:
-    context[_METER].step()
+def _step(context: Context, count: int) -> None:
+    context[_METER].step(count)
 
 
 def _sized(value: str) -> str:
@@ -121,21 +123,21 @@ class _Metering(NodeTransformer):
     """Adds a step to the body of each loop and macro, and a check of size to each concatenation."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        return self._with_step(node)
+        return self._with_steps(node, 1)
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
-        return self._with_step(node)
+        return self._with_steps(node, _CALL_STEPS)
 
     def visit_CallBlock(self, node: nodes.CallBlock) -> nodes.Node:
-        return self._with_step(node)
+        return self._with_steps(node, _CALL_STEPS)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
         return nodes.Filter(node, _SIZED, [], [], None, None, lineno=node.lineno)
 
-    def _with_step(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
+    def _with_steps(self, node: nodes.For | nodes.Macro | nodes.CallBlock, count: int) -> nodes.Node:
         self.generic_visit(node)
-        step = nodes.Filter(nodes.Const(None), _STEP, [], [], None, None, lineno=node.lineno)
+        step = nodes.Filter(nodes.Const(count), _STEP, [], [], None, None, lineno=node.lineno)
         node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
         return node
 
