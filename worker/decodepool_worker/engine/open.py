@@ -5,12 +5,13 @@ and the server.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import psutil
 from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cpu.lower import Weights
@@ -152,9 +153,18 @@ def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threa
 
 
 def stream_fingerprint(weights_digest: str, kv_type: KVType) -> str:
-    """Digest what decides a stream's bits: weights, kernels, kv type, and the machine's kind and libm."""
-    parts = (weights_digest, kernel_digest(), kv_type.value, "cpu", platform.machine(), "-".join(platform.libc_ver()))
+    """Digest what decides a stream's bits: weights, kernels, kv type, and this machine's elementary functions."""
+    parts = (weights_digest, kernel_digest(), kv_type.value, "cpu", elementary_functions_digest())
     return "dp-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def elementary_functions_digest() -> str:
+    """Digest what libm's cosine (rotary angles) and NumPy's e^x (sampling) give here: their last bits differ between
+    libraries and CPUs, and all else is IEEE arithmetic.
+    """
+    angles = np.arange(1, 4096) * 1.618
+    cosines = np.array([f(angle) for angle in angles for f in (math.cos, math.sin)])
+    return hashlib.sha256(cosines.tobytes() + np.exp(-angles / 64).tobytes()).hexdigest()
 
 
 def usable_cores() -> int:
