@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from decodepool_sizing.manifest import DecodePool, DecodePoolSpec, ModelSource, 
 
 from decodepool_cli.faults import DONE, bad_input
 from decodepool_cli.fetch import fetched
+from decodepool_cli.host_paths import FolderMap, parse_maps, path_here
 from decodepool_cli.interrupts import interrupt_on_terminate
 from decodepool_cli.loading import progress_bar, runnable_model
 from decodepool_cli.output import size
@@ -28,10 +30,15 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="POOL.yaml", help="A DecodePool manifest.")],
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the first worker; others take the next.")] = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    folder_maps: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="NODE=HERE", help="Take a node's folder for one on this machine; repeatable."),
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
 ) -> int:
     """Serve a DecodePool manifest on this machine."""
     interrupt_on_terminate()
+    maps = parse_maps(folder_maps or ())
     pool = _read(file)
     _require_local(pool.spec)
     _say_what_is_left_out(pool.spec)
@@ -40,7 +47,7 @@ def run(
         return DONE
     if port + pool.spec.replicas > 65536:
         raise bad_input(f"--port: {pool.spec.replicas} workers from {port} on would need ports beyond 65535")
-    model = _model_path(pool.spec.model.source)
+    model = _model_path(pool.spec.model.source, maps)
     _say_plan(pool, _plan(pool.spec, model))
     options = [f"--host={host}", *(["--log-json"] if log_json else [])]
     return _supervise(pool, [*worker_arguments(pool, model), *options], host, port, log_json=log_json)
@@ -90,9 +97,9 @@ def _say_what_is_left_out(spec: DecodePoolSpec) -> None:
         _say("spec.template is for a cluster: here, it changes nothing")
 
 
-def _model_path(source: ModelSource) -> Path:
+def _model_path(source: ModelSource, maps: Sequence[FolderMap]) -> Path:
     if source.host_path is not None:
-        return Path(source.host_path.path)
+        return path_here(source.host_path.path, maps)
     assert source.http is not None  # the manifest has exactly one source, and the other two were refused
     with progress_bar("model") as progress:
         return fetched(source.http.url, source.http.sha256, progress)

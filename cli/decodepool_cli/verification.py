@@ -19,9 +19,6 @@ from decodepool_worker.verify.row_gates import chunks, company
 
 from decodepool_cli.engines import Weighed, load, wanted_plan
 
-COMMAND = "import sys; from decodepool_cli.main import main; sys.exit(main())"
-"""What the `decodepool` script does, for an interpreter that may not have it on its path."""
-
 
 @dataclass(frozen=True)
 class Verification:
@@ -62,7 +59,7 @@ class Verification:
         with TemporaryDirectory() as folder:
             out = Path(folder) / "logits.npy"
             options = ["--tokens", ",".join(map(str, tokens)), "--kv-type", self.kv_type.value, "--out", str(out)]
-            command = [sys.executable, "-c", COMMAND, "logits", str(self.file), *options]
+            command = [sys.executable, "-m", "decodepool_cli", "logits", str(self.file), *options]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ourselves
             if done.returncode:
                 raise BrokenGate(f"fresh process: {done.stderr.strip()}")

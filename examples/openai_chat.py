@@ -1,0 +1,35 @@
+"""A chat with the openai client, unchanged: `pip install openai`.
+
+decodepool serve MODEL.gguf --context 2048 &
+python examples/openai_chat.py [http://127.0.0.1:8000]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import openai
+from openai.types.chat import ChatCompletionMessageParam
+
+MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def main(server: str) -> None:
+    """Stream one answer, then ask for the same again, whole."""
+    client = openai.OpenAI(base_url=f"{server}/v1", api_key="none")
+    model = client.models.list().data[0].id
+    streamed = ""
+    for chunk in client.chat.completions.create(
+        model=model, messages=MESSAGES, max_tokens=64, temperature=0.7, seed=42, stream=True
+    ):
+        text = chunk.choices[0].delta.content or ""
+        print(text, end="", flush=True)
+        streamed += text
+    print()
+    whole = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=64, temperature=0.7, seed=42)
+    assert whole.choices[0].message.content == streamed
+    print("Asked again with the same seed, it said the same.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
