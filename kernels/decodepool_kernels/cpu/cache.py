@@ -13,31 +13,34 @@ import tempfile
 from pathlib import Path
 
 import numba
+from decodepool_sizing import layouts
 from numba.core import config
 
 
 def kernel_digest() -> str:
-    """Return a digest of these sources and of the compiler."""
+    """Return a digest of these sources, of the layouts that are compiled into them, and of the compiler."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(layouts.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def kernel_cache_directory() -> Path:
-    """Return the folder for this version of the kernels, whether or not it exists."""
+    """Return the folder for this version of the kernels, whether or not it exists. RuntimeError for a user without a
+    home.
+    """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "decodepool" / "kernels" / kernel_digest()
 
 
 def prepare_cache() -> bool:
     """Point numba at the folder; return whether it can be written."""
-    directory = kernel_cache_directory()
     try:
+        directory = kernel_cache_directory()
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
-    except OSError:
+    except (OSError, RuntimeError):
         return False
     config.CACHE_DIR = str(directory)  # type: ignore[attr-defined]  # set by name at start-up
     return True
