@@ -37,7 +37,7 @@ class EventStream:
     def __init__(self, response: web.StreamResponse, request: web.BaseRequest) -> None:
         self.response = response
         self._request = request
-        self._last_write = 0.0
+        self._last_write = asyncio.get_running_loop().time()
 
     async def send(self, block: str) -> None:
         """Write one or more whole events; raise `ConnectionError` when the reader is gone or stalled."""

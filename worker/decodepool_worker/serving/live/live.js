@@ -28,10 +28,18 @@ function figure(id, value, unit, digits) {
   $(id).replaceChildren(number, small);
 }
 
+// Seconds without a step are gaps. A rare outlier is cut off rather than flattening everything else.
 function line(id, values) {
-  const top = Math.max(...values.map((value) => value || 0), 1e-9);
+  const known = values.filter((value) => value !== null).sort((a, b) => a - b);
+  const top = Math.max(1.25 * (known[Math.floor(0.97 * known.length)] || 0), 1e-9);
   const step = 100 / Math.max(values.length - 1, 1);
-  const points = values.map((value, i) => `${(i * step).toFixed(2)},${(30 - 28 * (value || 0) / top).toFixed(2)}`).join("L");
+  const at = (value, i) => `${(i * step).toFixed(2)},${(30 - 29 * Math.min(value / top, 1)).toFixed(2)}`;
+  const runs = [];
+  values.forEach((value, i) => {
+    if (value === null) return;
+    if (i === 0 || values[i - 1] === null) runs.push([]);
+    runs[runs.length - 1].push({ i, point: at(value, i) });
+  });
   const svg = $(id);
   svg.setAttribute("viewBox", "0 0 100 30");
   svg.setAttribute("preserveAspectRatio", "none");
@@ -41,8 +49,10 @@ function line(id, values) {
       path.setAttribute("class", name);
       svg.append(path);
     }
-  svg.children[0].setAttribute("d", points ? `M${points}L100,30L0,30Z` : "");
-  svg.children[1].setAttribute("d", points ? `M${points}` : "");
+  const strokes = runs.map((run) => "M" + run.map(({ point }) => point).join("L"));
+  const ends = runs.map((run) => `L${(run[run.length - 1].i * step).toFixed(2)},30L${(run[0].i * step).toFixed(2)},30Z`);
+  svg.children[0].setAttribute("d", strokes.map((stroke, i) => stroke + ends[i]).join(""));
+  svg.children[1].setAttribute("d", strokes.join(""));
 }
 
 function element(tag, className, text) {
@@ -90,6 +100,35 @@ function memory(live) {
   $("memory-note").textContent = measured ? `${bytes(measured)} resident in the process` : "";
 }
 
+const PAGE_USES = { h: ["held", "--used"], s: ["shared", "--shared"], k: ["kept", "--cache-used"], f: ["free", "--free"] };
+const CELL = 9;
+
+let shownPages = "";
+
+function pages(letters) {
+  shownPages = letters || "";
+  $("pages-part").hidden = !letters;
+  if (!letters) return;
+  const canvas = $("pages");
+  const columns = Math.max(1, Math.floor(canvas.parentElement.clientWidth / CELL));
+  const rows = Math.ceil(letters.length / columns);
+  const scale = window.devicePixelRatio || 1;
+  canvas.width = columns * CELL * scale;
+  canvas.height = rows * CELL * scale;
+  canvas.style.height = `${rows * CELL}px`;
+  canvas.style.width = `${columns * CELL}px`;
+  const style = getComputedStyle(document.documentElement);
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  const colours = Object.fromEntries(Object.entries(PAGE_USES).map(([letter, [, name]]) => [letter, style.getPropertyValue(name)]));
+  [...letters].forEach((letter, i) => {
+    pen.fillStyle = colours[letter];
+    pen.fillRect((i % columns) * CELL, Math.floor(i / columns) * CELL, CELL - 2, CELL - 2);
+  });
+  const counts = Object.entries(PAGE_USES).map(([letter, [name]]) => `${letters.split(letter).length - 1} ${name}`);
+  $("pages-note").textContent = counts.join(", ");
+}
+
 function sessions(live) {
   const { capacity, list } = live.sessions;
   const small = element("small", "", ` of ${capacity}`);
@@ -117,6 +156,7 @@ function draw(live) {
   line("step-line", history.map((point) => point.step_ms));
   line("rows-line", history.map((point) => point.rows));
   memory(live);
+  pages(live.pages);
   sessions(live);
 }
 
@@ -142,5 +182,7 @@ $("key-form").addEventListener("submit", (event) => {
   key = $("key").value.trim();
   sessionStorage.setItem("decodepool-key", key);
 });
+window.addEventListener("resize", () => pages(shownPages));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => pages(shownPages));
 $("hint").textContent = `curl ${location.origin}/v1/sessions -H 'content-type: application/json' -d '{"prompt": "Once upon a time"}'`;
 refresh();
