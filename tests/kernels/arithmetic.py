@@ -1,6 +1,7 @@
-"""docs/arithmetic.md once more, in NumPy: every operation as its written sequence of roundings, one rounding a line.
+"""docs/arithmetic.md once more, in NumPy: every operation as its written sequence of roundings.
 
-numpy rounds each f32 operation once, so only the fused multiply-add has to be made: exact product in f64, sum rounded to odd, then to f32.
+NumPy rounds each f32 operation once, so only the fused multiply-add has to be made: exact product in f64, sum rounded
+to odd, then to f32.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ F16_LARGEST = np.float32(65504.0)
 
 
 def fma(a: Floats | np.float32, b: Floats | np.float32, c: Floats | np.float32) -> Floats:
-    """a * b + c rounded once to f32; finite operands. The product of two f32 is exact in f64. A sum rounded to odd loses nothing by
-    being rounded again to 24 bits, since 53 >= 24 + 2."""
+    """a * b + c rounded once to f32, for finite operands. The product of two f32 is exact in f64; a sum rounded to odd
+    loses nothing by being rounded again to 24 bits, since 53 >= 24 + 2.
+    """
     product, addend = np.float64(a) * np.float64(b), np.float64(c)
     total = np.asarray(product + addend)
     shadow = total - product
@@ -58,16 +60,19 @@ def exp(x: Floats) -> Floats:
 def quantise(x: Floats) -> tuple[Integers, Floats]:
     """Activations `[rows, inputs]` as q `[rows, blocks, 32]` and d `[rows, blocks]`."""
     blocks = x.reshape(len(x), -1, BLOCK)
-    largest = np.abs(blocks).max(axis=2)
+    largest: Floats = np.abs(blocks).max(axis=2)
     tiny = largest < np.float32(2.0**-100)
-    largest = np.where(tiny, np.float32(1.0), largest)
-    inverse = np.where(tiny, np.float32(0.0), np.float32(32512.0) / largest)
+    largest[tiny] = 1.0
+    inverse: Floats = np.float32(32512.0) / largest
+    inverse[tiny] = 0.0
     q = np.rint(blocks * inverse[:, :, None]).astype(np.int64)
     return q, largest / np.float32(32512.0)
 
 
 def matmul(codes: Integers, scales: Floats, minima: Floats | None, zero: int, x: Floats) -> Floats:
-    """Product `[rows, outputs]` of a quantised matrix (codes `[outputs, inputs]`, scales and minima `[outputs, sub-blocks]`) with x."""
+    """Product `[rows, outputs]` of x with a quantised matrix: codes `[outputs, inputs]`, scales and minima `[outputs,
+    sub-blocks]`.
+    """
     q, d = quantise(x)
     parts = scales.shape[1] * BLOCK // codes.shape[1]
     q = q.reshape(len(x), -1, BLOCK // parts)
@@ -105,16 +110,21 @@ def norm(x: Floats, weight: Floats, epsilon: float) -> Floats:
         squares = fma(lanes, lanes, squares)
     mean = tree(squares) / np.float32(width)
     r = np.float32(1.0) / np.sqrt(mean + np.float32(epsilon))
-    return (x * r[..., None]) * weight
+    y: Floats = (x * r[..., None]) * weight
+    return y
 
 
-def rope(x: Floats, positions: Sequence[int], frequencies: Sequence[float], magnitude: float, interleaved: bool) -> Floats:
+def rope(
+    x: Floats, positions: Sequence[int], frequencies: Sequence[float], magnitude: float, interleaved: bool
+) -> Floats:
     """Heads `[rows, heads, width]` rotated by each row's position."""
     half = len(frequencies)
     angles = [[position * frequency for frequency in frequencies] for position in positions]
     c = np.array([[math.cos(angle) * magnitude for angle in row] for row in angles], np.float32)[:, None]
     s = np.array([[math.sin(angle) * magnitude for angle in row] for row in angles], np.float32)[:, None]
-    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    )
     out = x.copy()
     out[..., first] = fma(x[..., first], c, -(x[..., second] * s))
     out[..., second] = fma(x[..., first], s, x[..., second] * c)
@@ -124,7 +134,8 @@ def rope(x: Floats, positions: Sequence[int], frequencies: Sequence[float], magn
 def swiglu(gate: Floats, up: Floats) -> Floats:
     """silu(gate) * up, the gate held at -88 from below."""
     held = np.maximum(gate, np.float32(-88.0))
-    return held / (np.float32(1.0) + exp(-held)) * up
+    out: Floats = held / (np.float32(1.0) + exp(-held)) * up
+    return out
 
 
 def kept(values: Floats, kind: str) -> Floats:
@@ -138,7 +149,7 @@ def kept(values: Floats, kind: str) -> Floats:
     scale = (np.abs(blocks).max(axis=-1) / np.float32(127.0)).astype(np.float16).astype(np.float32)[..., None]
     ratio = np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0)
     q = np.clip(np.rint(ratio), np.float32(-127.0), np.float32(127.0))
-    return (scale * q).astype(np.float16).astype(np.float32).reshape(values.shape)
+    return np.asarray((scale * q).astype(np.float16), np.float32).reshape(values.shape)
 
 
 State = tuple[np.float32, np.float32, Floats]
@@ -164,13 +175,15 @@ def block_state(q: Floats, keys: Floats, values: Floats, scale: np.float32) -> S
 def fold(total: State, part: State) -> State:
     """Two states as one, the earlier first."""
     largest = max(total[0], part[0])
-    a, b = exp(np.float32(total[0] - largest)[None])[0], exp(np.float32(part[0] - largest)[None])[0]
+    a, b = exp(np.array([total[0] - largest, part[0] - largest], np.float32))
     weights = np.float32(fma(total[1], a, np.float32(part[1] * b)))
     return largest, weights, fma(total[2], a, part[2] * b)
 
 
 def attention(q: Floats, keys: Floats, values: Floats, scale: float) -> Floats:
-    """One query head `[width]` over every token `[tokens, width]` up to its own: 64 a block, 8 blocks a group, groups into the row."""
+    """One query head `[width]` over every token `[tokens, width]` up to its own: 64 a block, 8 blocks a group, groups
+    into the row.
+    """
     blocks = [
         block_state(q, keys[first : first + PAGE], values[first : first + PAGE], np.float32(scale))
         for first in range(0, len(keys), PAGE)

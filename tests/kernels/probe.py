@@ -1,4 +1,4 @@
-"""A few operations, run by the real program with its threads, barriers and shared memory, and their results read back."""
+"""A few operations, run by the real program with its threads, barriers and shared memory, and what came of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 import numpy as np
 from decodepool_kernels.cpu.arena import Buffer, place
 from decodepool_kernels.cpu.backend import CpuBackend
-from decodepool_kernels.cpu.lower import Lowering, LogitsRows, Weights
+from decodepool_kernels.cpu.lower import LogitsRows, Lowering, Weights
 from decodepool_kernels.cpu.packing import PackedMatrix, pack_float
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
@@ -53,7 +53,9 @@ class Probe:
         tables = {f"input {name}": pack_float("F32", wide(table)) for name, table in inputs.items()}
         weights = Weights({**tables, **(matrices or {})}, {name: padded(v) for name, v in (vectors or {}).items()})
         graph = Graph()
-        embedded = {name: graph.embed(Matrix(f"input {name}", table.shape[1], len(table))) for name, table in inputs.items()}
+        embedded = {
+            name: graph.embed(Matrix(f"input {name}", table.shape[1], len(table))) for name, table in inputs.items()
+        }
         self.tensors = dict(build(graph, embedded))
         self.pages = pages or KvPages("f32", [], 0)
         lines = max(len(table) for table in inputs.values())
@@ -73,7 +75,9 @@ class Probe:
     def __enter__(self) -> Probe:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.backend.close()
 
     def step(self, *runs: Rows) -> dict[str, Floats]:
@@ -116,7 +120,7 @@ def wide(table: Floats) -> Floats:
 
 def padded(vector: Floats) -> Floats:
     """Return a vector filled up to a whole block, as loaded ones are."""
-    return wide(vector[None, :])[0]
+    return wide(vector[None, :]).ravel()
 
 
 def vector(name: str, values: Floats) -> Vector:
@@ -135,4 +139,6 @@ def assert_same_bits(found: Floats, wanted: Floats) -> None:
     differ = np.argwhere(np.ascontiguousarray(found).view(np.uint32) != np.ascontiguousarray(wanted).view(np.uint32))
     if len(differ):
         first = tuple(differ[0])
-        raise AssertionError(f"{len(differ)} of {found.size} differ, first at {first}: {found[first]!r} != {wanted[first]!r}")
+        raise AssertionError(
+            f"{len(differ)} of {found.size} differ, first at {first}: {found[first]!r} != {wanted[first]!r}"
+        )

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 Plan = Sequence[tuple[int, list[int], bool]]
-"""An operation a line: bytes of what it makes, which earlier results it reads, whether it changes its last input in place."""
+"""An operation a line: bytes of its result, which earlier results it reads, whether it changes the last in place."""
 
 PLANS = st.lists(
     st.tuples(st.integers(0, 1000), st.lists(st.integers(0, 40), max_size=3), st.booleans()), min_size=1, max_size=24
@@ -49,8 +49,9 @@ def overwritten_while_needed(uses: Uses, placement: Placement) -> bool:
 
 
 def races(uses: Uses, placement: Placement, meets: Sequence[bool]) -> list[tuple[int, int]]:
-    """Pairs of operations between which no meeting lies although one writes a line that the other touches: any two members may be at both
-    at once."""
+    """Return pairs of operations between which no meeting lies although one writes a line that the other touches: two
+    members may be at both at once.
+    """
     found = []
     for second, (reads, writes) in enumerate(uses):
         for first in range(second):
@@ -110,4 +111,4 @@ def test_the_checker_sees_what_is_missing(broken: list[bool]) -> None:
 def test_the_checker_sees_two_living_buffers_in_one_place() -> None:
     a, b = Buffer(64), Buffer(64)
     uses = [([], [a]), ([], [b]), ([a, b], [Buffer(64)])]
-    assert overwritten_while_needed(uses[:2] + [([a, b], [])], Placement({a: 0, b: 0}, 64))
+    assert overwritten_while_needed([*uses[:2], ([a, b], [])], Placement({a: 0, b: 0}, 64))

@@ -24,7 +24,9 @@ def test_fma_rounds_once(spread: int) -> None:
     random = np.random.default_rng(spread + 100)
     exponents = random.integers(-abs(spread), abs(spread) + 1, (3, 2000)) + min(spread, 0)
     a, b, c = (random.standard_normal((3, 2000)) * np.exp2(exponents)).astype(np.float32)
-    wanted = [nearest(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))) for x, y, z in zip(a, b, c, strict=True)]
+    wanted = [
+        nearest(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))) for x, y, z in zip(a, b, c, strict=True)
+    ]
     assert np.array_equal(fma(a, b, c), np.array(wanted))
 
 

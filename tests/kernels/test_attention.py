@@ -1,4 +1,4 @@
-"""Attention over pages: blocks of 64 tokens, groups of 8 blocks, the row; the same for every page kind, position and split of the work."""
+"""Attention over pages: blocks of 64 tokens, groups of 8 blocks, the row; for every page kind and split of the work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tests.kernels.probe import Build, Floats, Probe, Rows, assert_same_bits, nu
 TOKENS, PAGES = 1024, 20
 POSITIONS = (0, 1, 62, 63, 64, 65, 127, 128, 511, 512, 513, 1023)
 SHUFFLED = tuple(int(page) for page in np.random.default_rng(5).permutation(PAGES)[:16])
-SHAPES = {"one head": (1, 1, 32), "grouped": (6, 2, 64), "narrow": (4, 4, 16), "wide": (2, 1, 128), "odd vectors": (3, 1, 48)}
+SHAPES = {
+    "one head": (1, 1, 32),
+    "grouped": (6, 2, 64),
+    "narrow": (4, 4, 16),
+    "wide": (2, 1, 128),
+    "odd vectors": (3, 1, 48),
+}
 SHAPE = SHAPES["grouped"]
 
 
@@ -35,7 +41,9 @@ class Session:
 
     def build(self, graph: Graph, t: dict[str, Tensor]) -> dict[str, Tensor]:
         scale = self.width**-0.5
-        return {"y": graph.attention(t["q"], t["k"], t["v"], layer=0, heads=self.heads, kv_heads=self.kv_heads, scale=scale)}
+        return {
+            "y": graph.attention(t["q"], t["k"], t["v"], layer=0, heads=self.heads, kv_heads=self.kv_heads, scale=scale)
+        }
 
     def probe(self, kind: str, threads: int = 1, pages: int = PAGES, build: Build | None = None) -> Probe:
         memory = KvPages(kind, [(self.kv_heads, self.width)], pages)
@@ -50,7 +58,8 @@ class Session:
         group = self.heads // self.kv_heads
         heads = self.q[position].reshape(self.heads, self.width)
         rows = [
-            arithmetic.attention(head, keys[:, i // group], values[:, i // group], self.width**-0.5) for i, head in enumerate(heads)
+            arithmetic.attention(head, keys[:, i // group], values[:, i // group], self.width**-0.5)
+            for i, head in enumerate(heads)
         ]
         return np.concatenate(rows)
 
@@ -97,8 +106,10 @@ def test_scores_far_apart_and_scores_alike_take_the_written_roundings(spread: fl
 
 @pytest.mark.parametrize("kind", KV_KINDS)
 def test_attention_is_near_f64(kind: str) -> None:
-    """Against the very keys and values that the pages keep. A score is off by at most D + 1 roundings of sum |q k| scale, which weights
-    e^s turn into that much relatively, twice (numerator and sum); 64 + 2 x 16 folds and exp's 2 ulp come on top."""
+    """Against the very keys and values that the pages keep. A score is off by at most D + 1 roundings of sum |q k|
+    scale, and a weight e^s by that much relatively, twice (numerator and sum). A chain of 64 tokens, 16 folds of 2
+    roundings and exp's 2 ulp come on top.
+    """
     session = Session(SHAPES["one head"], 30)
     with session.probe(kind) as probe:
         found = prefilled(probe, SHUFFLED)
@@ -149,7 +160,7 @@ def test_what_lies_behind_a_position_does_not_matter(kind: str, bits: int) -> No
 @pytest.mark.parametrize("kind", KV_KINDS)
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_rows_of_many_sessions_do_not_see_each_other(kind: str, threads: int) -> None:
-    """Sessions of different lengths, each with pages and tokens of its own: decode rows and chunks in one step, in two orders."""
+    """Sessions of many lengths, each with its own pages and tokens: decode rows and chunks in one step."""
     session, random = Session(), np.random.default_rng(9)
     lengths = (1, 5, 63, 64, 65, 130, 200)
     tables = np.array_split(random.permutation(40), len(lengths))

@@ -33,7 +33,7 @@ def test_a_gate_takes_the_written_roundings(width: int, spread: float) -> None:
 
 
 def test_a_gate_is_near_f64() -> None:
-    """e^-x within 2 ulp, then a sum, a quotient and a product: 4.5 ulp of the result, whose ulp is at most 2^-23 of it."""
+    """e^-x within 2 ulp, then a sum, a quotient and a product: 4.5 ulp of the result, an ulp being 2^-23 at most."""
     gate, up = numbers(4, 9, 64, spread=10), numbers(5, 9, 64)
     wide = gate.astype(np.float64)
     exact = wide / (1 + np.exp(-wide)) * up

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import numpy as np
+from decodepool_kernels.cpu.jit import compiled
 from decodepool_kernels.cpu.scalar import exp
-from numba import njit
 from numpy.typing import NDArray
 
 from tests.kernels import arithmetic
 from tests.kernels.probe import Floats, assert_same_bits
 
 
-@njit  # type: ignore[untyped-decorator]
+@compiled
 def _exp_each(x: Floats, out: Floats) -> None:
     for i in range(x.size):
         out[i] = exp(x[i])
@@ -21,7 +21,9 @@ def exp_of(x: NDArray[np.float32]) -> Floats:
     return out
 
 
-EVERYWHERE = np.concatenate([np.linspace(-88, 88, 200_001), -np.geomspace(1e-40, 90, 20_001), [0.0, -0.0]]).astype(np.float32)
+EVERYWHERE = np.concatenate([np.linspace(-88, 88, 200_001), -np.geomspace(1e-40, 90, 20_001), [0.0, -0.0]]).astype(
+    np.float32
+)
 
 
 def test_every_value_takes_the_written_roundings() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from decodepool_kernels.cpu.packing import PackedMatrix
 from decodepool_kernels.graph import Graph, Matrix, Tensor
 
 from tests.kernels import arithmetic
@@ -15,7 +16,7 @@ WIDTH, VOCABULARY, SLOTS, EPSILON = 96, 259, 6, 1e-5
 X, NORM = numbers(0, VOCABULARY, WIDTH), numbers(1, WIDTH)
 QUANTISED = planes("Q4_1", VOCABULARY, WIDTH)
 FLOAT, FLOAT_WEIGHTS = float_matrix("F16", numbers(2, VOCABULARY, WIDTH, spread=0.1))
-OUTPUTS = {"quantised": QUANTISED.packed, "float": FLOAT}
+OUTPUTS: dict[str, PackedMatrix] = {"quantised": QUANTISED.packed, "float": FLOAT}
 
 
 def ending(graph: Graph, t: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -24,15 +25,17 @@ def ending(graph: Graph, t: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def probe_of(kind: str, threads: int = 1) -> Probe:
-    return Probe({"x": X}, ending, matrices={"out": OUTPUTS[kind]}, vectors={"norm": NORM}, slots=SLOTS, threads=threads)
+    return Probe(
+        {"x": X}, ending, matrices={"out": OUTPUTS[kind]}, vectors={"norm": NORM}, slots=SLOTS, threads=threads
+    )
 
 
 def wanted(kind: str, token: int) -> Floats:
     normed = arithmetic.norm(X[token : token + 1], NORM, EPSILON)
     if kind == "float":
-        return arithmetic.matmul_float(FLOAT_WEIGHTS, normed)[0]
+        return arithmetic.matmul_float(FLOAT_WEIGHTS, normed).ravel()
     codes = QUANTISED.codes.astype(np.int64)
-    return arithmetic.matmul(codes, QUANTISED.wide_scales, QUANTISED.wide_minima, QUANTISED.zero, normed)[0]
+    return arithmetic.matmul(codes, QUANTISED.wide_scales, QUANTISED.wide_minima, QUANTISED.zero, normed).ravel()
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
@@ -40,8 +43,13 @@ def wanted(kind: str, token: int) -> Floats:
 def test_the_last_row_of_each_run_lands_in_its_slot(kind: str, threads: int) -> None:
     with probe_of(kind, threads) as probe:
         probe.step(
-            Rows((7, 8, 9), slot=4), Rows((1,)), Rows((2, 3), slot=0), Rows(()), Rows((258,), slot=5), Rows((0,), slot=2)
-        )  # fmt: skip
+            Rows((7, 8, 9), slot=4),
+            Rows((1,)),
+            Rows((2, 3), slot=0),
+            Rows(()),
+            Rows((258,), slot=5),
+            Rows((0,), slot=2),
+        )
         for slot, token in ((4, 9), (0, 3), (5, 258), (2, 0)):
             assert_same_bits(probe.backend.logits(slot), wanted(kind, token))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from decodepool_kernels.cpu.lower import Lowering, LogitsRows, Weights
+from decodepool_kernels.cpu.lower import LogitsRows, Lowering, Weights
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.cpu.program import OPERANDS_AT, Op
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor
@@ -35,7 +35,7 @@ def attend(graph: Graph, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def test_attention_waits_for_values_that_came_last() -> None:
-    """Between the two appends the team may have to meet for the values alone; what is appended then must still be waited for."""
+    """Between the two appends the team may meet for the values alone; what comes then must still be waited for."""
     graph = Graph()
     x = graph.embed(Matrix("rows", WIDTH, WIDTH))
     q, k = product(graph, x, "q"), product(graph, x, "k")

@@ -33,7 +33,7 @@ def test_every_head_is_normed_by_itself(width: int, heads: int) -> None:
 
 @pytest.mark.parametrize("width", [16, 576])
 def test_a_norm_is_near_f64(width: int) -> None:
-    """Relative: width/16 fma and 4 sums, halved by the root, then mean, epsilon, root, quotient and two products: each 2^-24."""
+    """Relative, each 2^-24: width/16 fma, 4 sums, mean and epsilon, halved by the root; root, quotient, products."""
     x, weight = numbers(4, 9, width), numbers(5, width)
     wide = x.astype(np.float64)
     exact = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + EPSILON) * weight.astype(np.float64)

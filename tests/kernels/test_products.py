@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from decodepool_kernels.cpu.packing import FloatMatrix, pack_float
+from decodepool_kernels.cpu.packing import FloatMatrix, PackedMatrix, pack_float
 from decodepool_kernels.graph import Matrix
 
 from tests.kernels import arithmetic
 from tests.kernels.matrices import TYPES, planes
-from tests.kernels.probe import Floats, Probe, assert_same_bits, numbers, vector
+from tests.kernels.probe import Floats, Probe, Rows, assert_same_bits, numbers, vector
 
 INPUTS, OUTPUTS, ROWS = 256, 41, 9
 FLOAT_TYPES = ("F32", "F16", "BF16")
 HARD = {
     "plain": numbers(1, ROWS, INPUTS),
-    "one element far above the rest": numbers(2, ROWS, INPUTS) * np.where(np.arange(INPUTS) % 37 == 5, 1e4, 1).astype(np.float32),
+    "one element far above the rest": numbers(2, ROWS, INPUTS)
+    * np.where(np.arange(INPUTS) % 37 == 5, 1e4, 1).astype(np.float32),
     "large": numbers(3, ROWS, INPUTS, spread=1e30),
     "small": numbers(4, ROWS, INPUTS, spread=1e-25),
     "some blocks zero": numbers(5, ROWS, INPUTS) * (np.arange(INPUTS) // 32 % 3 > 0).astype(np.float32),
 }
 
 
-def product(x: Floats, packed: object, bias: Floats | None = None, threads: int = 1) -> Floats:
-    matrix = Matrix("m", x.shape[1], packed.outputs)  # type: ignore[attr-defined]
+def product(x: Floats, packed: PackedMatrix, bias: Floats | None = None, threads: int = 1) -> Floats:
+    matrix = Matrix("m", x.shape[1], packed.outputs)
     handle = None if bias is None else vector("b", bias)
     vectors = {} if bias is None else {"b": bias}
     with Probe(
-        {"x": x}, lambda g, t: {"y": g.matmul(t["x"], matrix, handle)}, matrices={"m": packed}, vectors=vectors, threads=threads  # type: ignore[dict-item]
+        {"x": x},
+        lambda g, t: {"y": g.matmul(t["x"], matrix, handle)},
+        matrices={"m": packed},
+        vectors=vectors,
+        threads=threads,
     ) as probe:
         return probe.rows(range(len(x)))
 
@@ -53,12 +58,16 @@ def test_a_quantised_product_takes_the_written_roundings(name: str, case: Floats
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_quantised_product_is_near_f64(name: str) -> None:
-    """An activation is off by at most half a step, d/2 with d = max |x| / 32512, plus the f32 roundings of its own scaling: under 0.51 d
-    together. The fold rounds 3 times a sub-block (f32(I), times d, fma), each 2^-24 of a partial sum that never exceeds sum |w| |x|."""
+    """An activation is off by at most half a step, d/2 with d = max |x| / 32512, plus the f32 roundings of its own
+    scaling: under 0.51 d together. The fold rounds 3 times a sub-block and plane (f32(I), times d, fma), each 2^-24
+    of a partial sum that never exceeds sum |w| |x|.
+    """
     w, x = planes(name, OUTPUTS, INPUTS), HARD["one element far above the rest"]
     step = np.abs(x.reshape(ROWS, -1, 32)).max(axis=2, keepdims=True).astype(np.float64) / 32512
     off = np.broadcast_to(0.51 * step, (ROWS, INPUTS // 32, 32)).reshape(ROWS, INPUTS)
-    magnitudes = np.repeat(np.abs(w.scales.astype(np.float64)), w.layout.sub_block, axis=1) * np.abs(w.codes.astype(np.float64) - w.zero)
+    magnitudes = np.repeat(np.abs(w.scales.astype(np.float64)), w.layout.sub_block, axis=1) * np.abs(
+        w.codes.astype(np.float64) - w.zero
+    )
     if w.minima is not None:
         magnitudes += np.repeat(np.abs(w.minima.astype(np.float64)), w.layout.sub_block, axis=1)
     roundings = 6 * INPUTS // w.layout.sub_block
@@ -86,7 +95,9 @@ def test_a_float_product_is_near_f64(name: str) -> None:
 @pytest.mark.parametrize("name", ["Q4_1", "Q6_K", "F16"])
 def test_a_bias_is_added_last(name: str) -> None:
     x, bias = HARD["plain"], numbers(9, OUTPUTS)
-    packed = planes(name, OUTPUTS, INPUTS).packed if name in TYPES else float_matrix(name, numbers(7, OUTPUTS, INPUTS))[0]
+    packed = (
+        planes(name, OUTPUTS, INPUTS).packed if name in TYPES else float_matrix(name, numbers(7, OUTPUTS, INPUTS))[0]
+    )
     assert_same_bits(product(x, packed, bias), product(x, packed) + bias)
 
 
@@ -112,8 +123,6 @@ def test_matrices_that_share_an_input_share_its_integers() -> None:
         matrices={"a": first.packed, "b": second.packed},
         threads=2,
     ) as probe:
-        from tests.kernels.probe import Rows
-
         found = probe.step(*(Rows((token,)) for token in range(ROWS)))
     assert_same_bits(found["a"], product(x, first.packed))
     assert_same_bits(found["b"], product(x, second.packed))

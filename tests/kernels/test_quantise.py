@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from decodepool_kernels.graph import Matrix
+from numpy.typing import NDArray
 
 from tests.kernels import arithmetic
 from tests.kernels.matrices import planes
-from tests.kernels.probe import Floats, Probe, numbers
+from tests.kernels.probe import Floats, Probe, Rows, numbers
 
 WIDTH = 96
 SMALLEST = np.float32(2.0**-100)
@@ -22,16 +23,17 @@ CASES = {
     "denormal": np.full((1, WIDTH), 1e-40, np.float32),
     "at the smallest": np.full((1, WIDTH), SMALLEST),
     "under the smallest": np.full((1, WIDTH), np.nextafter(SMALLEST, np.float32(0))),
-    "halves": (np.arange(WIDTH)[None] % 32 + np.float32(0.5)) * np.where(np.arange(WIDTH) % 32 == 31, 0, 1) + 32512 * (np.arange(WIDTH) % 32 == 31),
+    "halves": (np.arange(WIDTH)[None] % 32 + np.float32(0.5)) * np.where(np.arange(WIDTH) % 32 == 31, 0, 1)
+    + 32512 * (np.arange(WIDTH) % 32 == 31),
 }
 
 
-def records(x: Floats) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return q `[rows, blocks, 32]`, d `[rows, blocks]` and sums (two halves, whole) `[rows, blocks, 3]` as the program keeps them."""
+def records(x: Floats) -> tuple[NDArray[np.int64], Floats, NDArray[np.int32]]:
+    """Return q `[rows, blocks, 32]`, d `[rows, blocks]` and sums (halves, whole) `[rows, blocks, 3]`."""
     w = planes("Q8_0", 16, WIDTH).packed
-    with Probe({"x": x}, lambda g, t: {"x": t["x"], "y": g.matmul(t["x"], Matrix("m", WIDTH, 16))}, matrices={"m": w}) as probe:
-        from tests.kernels.probe import Rows
-
+    with Probe(
+        {"x": x}, lambda g, t: {"x": t["x"], "y": g.matmul(t["x"], Matrix("m", WIDTH, 16))}, matrices={"m": w}
+    ) as probe:
         probe.step(*(Rows((token,)) for token in range(len(x))))
         kept = probe.quantised("x", len(x)).transpose(1, 0, 2)
     high, low = kept[:, :, :32].view(np.int8).astype(np.int64), kept[:, :, 32:64].view(np.int8).astype(np.int64)

@@ -35,7 +35,7 @@ def test_dimensions_past_the_frequencies_stay_as_they_are(interleaved: bool) -> 
 
 
 def test_a_rotation_keeps_lengths_and_turns_by_the_difference_of_positions() -> None:
-    """Cosine and sine are within 2^-25 of f64, and each half of a pair takes three roundings: 5 x 2^-24 of the pair's length."""
+    """Cosine and sine round to 2^-25, and each half of a pair takes three roundings: 8 x 2^-24 of the pair's length."""
     x = np.tile(numbers(2, 1, WIDTH), (len(POSITIONS), 1))
     pairs = rotated(x, 1, Rotation(FREQUENCIES, 1.0, True)).astype(np.float64).view(np.complex128)
     angles = np.outer(POSITIONS, FREQUENCIES)

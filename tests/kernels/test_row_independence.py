@@ -1,4 +1,4 @@
-"""The exactness law, operation by operation: a row's bytes are the same alone and in any step, whoever computes them."""
+"""The exactness law, operation by operation: a row's bytes are the same alone and in any step, from any thread."""
 
 from __future__ import annotations
 

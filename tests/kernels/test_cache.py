@@ -1,0 +1,111 @@
+"""Compiled code on disk: made once, found again, never half of it, and done without where it cannot be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+
+import decodepool_kernels.cpu
+import decodepool_sizing.layouts
+import pytest
+from decodepool_kernels.cpu import cache
+
+ONE_STEP = """
+import numpy as np
+from decodepool_kernels.cpu.backend import CpuBackend
+from decodepool_kernels.cpu.lower import Weights
+from decodepool_kernels.cpu.packing import pack_float
+from decodepool_kernels.cpu.pages import KvPages
+from decodepool_kernels.graph import Graph, Matrix, Vector
+from types import SimpleNamespace as Run
+graph, pages = Graph(), KvPages("f32", [], 0)
+x = graph.embed(Matrix("m", 32, 16))
+graph.logits(x, Vector("w", 32), 1e-5, Matrix("m", 32, 16))
+weights = Weights({"m": pack_float("F32", np.eye(16, 32, dtype=np.float32))}, {"w": np.ones(32, np.float32)})
+backend = CpuBackend(graph, weights, pages, vocabulary_size=16, slots=1, max_rows=4, table_width=1, threads=2)
+backend.run([Run(tokens=[3], pages=[0], position=0, slot=0)])
+print(backend.logits(0).argmax())
+backend.close()
+"""
+PACKAGES = [
+    str(Path(decodepool_kernels.cpu.__file__).parents[2]),
+    str(Path(decodepool_sizing.layouts.__file__).parents[1]),
+]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(PACKAGES), **changes}
+
+
+def one_step(**changes: str) -> None:
+    """Run one step in a process of its own and see that it came out right."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ONE_STEP],
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "3", "")
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file under a folder, with its time and size."""
+    return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing_and_writes_nothing(tmp_path: Path) -> None:
+    one_step(XDG_CACHE_HOME=str(tmp_path))
+    kept = files(tmp_path)
+    assert kept
+    start = monotonic()
+    one_step(XDG_CACHE_HOME=str(tmp_path))
+    assert files(tmp_path) == kept
+    assert monotonic() - start < 10, "compiling takes far longer than this"
+
+
+@pytest.mark.slow
+def test_without_a_place_to_write_each_start_compiles_anew(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    one_step(XDG_CACHE_HOME="", HOME=str(file / "home"))
+    assert files(tmp_path) == {str(file): (file.stat().st_mtime_ns, 0)}
+
+
+@pytest.mark.slow
+def test_an_interrupted_compile_leaves_no_half_file(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", ONE_STEP], env=environment(XDG_CACHE_HOME=str(tmp_path)), stderr=subprocess.DEVNULL
+    )
+    deadline = monotonic() + 60
+    while not list(tmp_path.rglob("kernels/*")) and monotonic() < deadline:
+        sleep(0.05)
+    sleep(2)
+    process.kill()
+    process.wait()
+    assert [path for path in files(tmp_path) if not path.endswith((".nbi", ".nbc"))] == []
+    one_step(XDG_CACHE_HOME=str(tmp_path))
+
+
+def test_no_home_at_all_is_no_place_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user may have no entry in passwd and no HOME."""
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert cache.prepare_cache() is False
+
+
+def test_any_change_to_what_is_compiled_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layouts are compiled in: a stale folder would unpack new matrices in the old way."""
+    before = cache.kernel_digest()
+    read = Path.read_bytes
+    layouts = Path(decodepool_sizing.layouts.__file__)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"#" if path == layouts else b""))
+    assert cache.kernel_digest() != before
