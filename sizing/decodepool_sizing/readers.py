@@ -23,6 +23,17 @@ class FileReader:
 
     def __call__(self, offset: int, length: int) -> bytes:
         """Return the bytes `[offset, offset + length)`; fewer only at the end of the file."""
+        parts, missing = [], length
+        while missing:
+            part = self._read(offset + length - missing, missing)
+            if not part:
+                break
+            parts.append(part)
+            missing -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """Return some bytes at an offset: Linux gives at most 2 GiB less a page at once."""
         try:
             return os.pread(self._descriptor, length, offset)
         except OSError as error:

@@ -8,6 +8,7 @@ from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.expected import DENSE_PARTS, check_tensors
 from decodepool_sizing.header import Header
 from decodepool_sizing.kv import KVType
+from decodepool_sizing.layouts import BLOCK_INPUTS
 from decodepool_sizing.shape import ModelShape, read_shape
 from decodepool_sizing.tensor_types import TensorType
 from decodepool_sizing.weights import loaded_tensors
@@ -39,6 +40,9 @@ RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
 _TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})
 """Integers are tables, such as which experts a token takes, and no weights."""
 
+HEAD_DIMENSIONS = 16
+"""What the dimensions of a head must be a multiple of."""
+
 _NOT_YET = "the engine does not run this yet"
 
 
@@ -60,7 +64,8 @@ def refusals(shape: ModelShape, header: Header) -> list[str]:
         return [f"architecture {shape.architecture}: {_NOT_YET}; it runs {known}", *_type_refusals(shape, header)]
     if shape.experts is not None:
         return [f"{shape.experts.count} experts in a {shape.architecture}: {_NOT_YET}", *_type_refusals(shape, header)]
-    return [*_rope_refusals(shape), *_tensor_refusals(shape, header), *_type_refusals(shape, header)]
+    own = (*_rope_refusals(shape), *_tensor_refusals(shape, header), *_width_refusals(shape, header))
+    return [*own, *_type_refusals(shape, header)]
 
 
 def _rope_refusals(shape: ModelShape) -> Iterator[str]:
@@ -70,6 +75,16 @@ def _rope_refusals(shape: ModelShape) -> Iterator[str]:
         yield f"layers of different sizes in a {shape.architecture}: {_NOT_YET}"
     if shape.key_length != shape.value_length:
         yield f"keys of {shape.key_length} and values of {shape.value_length}: {_NOT_YET}"
+
+
+def _width_refusals(shape: ModelShape, header: Header) -> Iterator[str]:
+    """Vectors that the engine's lanes and blocks do not divide; of several matrices, the first."""
+    if shape.key_length % HEAD_DIMENSIONS:
+        yield f"heads of {shape.key_length} dimensions, not a multiple of {HEAD_DIMENSIONS}: {_NOT_YET}"
+    for tensor in loaded_tensors(shape, header.tensors):
+        if len(tensor.dims) > 1 and tensor.dims[0] % BLOCK_INPUTS:
+            yield f"tensor {tensor.name}: {tensor.dims[0]} inputs, not a multiple of {BLOCK_INPUTS}: {_NOT_YET}"
+            return
 
 
 def _tensor_refusals(shape: ModelShape, header: Header) -> Iterator[str]:

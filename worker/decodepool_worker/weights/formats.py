@@ -18,6 +18,7 @@ Bytes = NDArray[Any]
 """uint8 throughout; NumPy's stubs forget it wherever a Python integer takes part."""
 
 IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16)
+E8M0_NAN = 255
 FP4_VALUES_DOUBLED = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int16)
 
 
@@ -77,7 +78,9 @@ def _iq4_nl(b: Bytes) -> Codes:
 
 
 def _mxfp4(b: Bytes) -> Codes:
-    scales = np.ldexp(np.float32(1.0), b[:, :1].astype(np.int32) - 128).astype(np.float32)
+    exponents = b[:, :1].astype(np.int32)
+    scales = np.ldexp(np.float32(1.0), exponents - 128).astype(np.float32)
+    scales[exponents == E8M0_NAN] = np.nan
     return Codes((FP4_VALUES_DOUBLED + 12).astype(np.uint8)[_nibbles(b[:, 1:])], scales)
 
 
@@ -88,7 +91,8 @@ def _pairs_of_bits(packed: Bytes) -> Bytes:
 
 
 def _scale_products(d: NDArray[np.float16], factors: NDArray[Any]) -> NDArray[np.float32]:
-    return d.astype(np.float32) * factors.astype(np.float32)
+    with np.errstate(invalid="ignore"):  # an infinite scale times 0: the loader refuses the NaN
+        return d.astype(np.float32) * factors.astype(np.float32)
 
 
 def _q2_k(b: Bytes) -> Codes:

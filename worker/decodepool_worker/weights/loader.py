@@ -7,6 +7,7 @@ here it is one line.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from decodepool_worker.weights.matrices import packed_matrix, padded_vector
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes loaded so far and in all, from any thread."""
+"""Called with the bytes loaded so far and in all: from any thread, one call at a time, ever more."""
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ def load_weights(
 class _Tracker:
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
+        self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+        with self._lock:
+            self._done += count
+            if self._progress is not None:
+                self._progress(self._done, self._total)
 
 
 def _digest(header: Header, tensors: list[TensorInfo], digests: list[bytes]) -> str:
