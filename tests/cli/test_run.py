@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from decodepool_cli.run import worker_arguments
+from decodepool_sizing.manifest import parse_manifest
+
+from tests.cli.conftest import Call
+from tests.cli.processes import Running, call, free_port, is_alive, until
+from tests.sizing.gguf_bytes import tiny
+
+Start = Callable[..., Running]
+
+
+def pool(file: Path | str, /, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "decodepool.dev/v1alpha1",
+        "kind": "DecodePool",
+        "metadata": {"name": "small"},
+        "spec": {
+            "model": {"source": {"hostPath": {"path": str(file)}}},
+            "contextTokens": 64,
+            "sessionsPerWorker": 2,
+            "accelerator": {"type": "cpu"},
+            "drain": {"timeoutSeconds": 5},
+            **spec,
+        },
+    }
+
+
+@pytest.fixture
+def untold(tmp_path: Path) -> Path:
+    path = tmp_path / "untold.gguf"
+    path.write_bytes(tiny({"tokenizer.ggml.model": "none", "tokenizer.ggml.tokens": None}))
+    return path
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[dict[str, Any], int], Running]]:
+    made: list[Running] = []
+
+    def run(manifest: dict[str, Any], port: int) -> Running:
+        path = tmp_path / "pool.yaml"
+        path.write_text(yaml.safe_dump(manifest))
+        made.append(Running(tmp_path, "run", path, f"--port={port}"))
+        return made[-1]
+
+    yield run
+    for each in made:
+        each.process.kill()
+        each.process.wait()
+
+
+def ready(port: int) -> bool:
+    return call(f"http://127.0.0.1:{port}/readyz")[0] == 200
+
+
+@pytest.mark.slow
+def test_a_dead_worker_is_started_again_and_all_end_together(start: Start, untold: Path) -> None:
+    port = free_port()
+    running = start(pool(untold, replicas=2), port)
+    until(lambda: ready(port) and ready(port + 1))
+    running.says("worker 1) is ready")
+    assert call(f"http://127.0.0.1:{port}/v1/models")[1]["data"][0]["id"] == "small"
+    workers = running.children()
+    assert len(workers) == 2
+    os.kill(workers[0], signal.SIGKILL)
+    running.says("SIGKILL: starting it again")
+    until(lambda: ready(port) and ready(port + 1) and len(running.children()) == 2)
+    workers = running.children()
+    running.signal()
+    assert running.end() == 0
+    assert not any(map(is_alive, workers))
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_killed_parent(start: Start, untold: Path) -> None:
+    port = free_port()
+    running = start(pool(untold), port)
+    until(lambda: ready(port))
+    workers = running.children()
+    running.signal(signal.SIGKILL)
+    running.end()
+    assert workers
+    until(lambda: not any(map(is_alive, workers)), 5)
+
+
+@pytest.mark.slow
+def test_a_worker_that_can_never_start_ends_the_run(start: Start, untold: Path) -> None:
+    """Nothing is wrong with the header; the weights hold a NaN, which the worker alone sees."""
+    untold.write_bytes(
+        tiny(
+            {"tokenizer.ggml.model": "none", "tokenizer.ggml.tokens": None},
+            edit={"output_norm.weight": {"data": b"\x00\x00\xc0\x7f" * 64}},
+        )
+    )
+    running = start(pool(untold), free_port())
+    assert running.end(120) == 2
+    assert "output_norm.weight" in running.err.read_text()
+
+
+HTTP = {"model": {"source": {"http": {"url": "http://127.0.0.1:9/m.gguf", "secretRef": {"name": "token"}}}}}
+PVC = {"model": {"source": {"pvc": {"claimName": "models", "path": "m.gguf"}}}}
+IMAGE = {"model": {"source": {"image": {"reference": "models:1", "path": "/m.gguf"}}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"accelerator": {"type": "nvidia"}}, "spec.accelerator.type"),
+        (PVC, "spec.model.source.pvc"),
+        (IMAGE, "spec.model.source.image"),
+        (HTTP, "spec.model.source.http.secretRef"),
+        ({"auth": {"secretRef": {"name": "keys"}}}, "spec.auth.secretRef"),
+        ({"contextTokens": 0}, "spec.contextTokens"),
+        ({"contextTokens": 10**6}, "256"),
+        ({"replicas": 1.5}, "spec.replicas"),
+        ({"tempurature": 1}, "spec.tempurature"),
+        ({"sessionsPerWorker": "4"}, "spec.sessionsPerWorker"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_run_is_refused_by_its_path(
+    call: Call, untold: Path, tmp_path: Path, spec: Any, named: str
+) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(yaml.safe_dump(pool(untold, **spec)))
+    done = call("run", path)
+    assert done.code == 2
+    assert named in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_plan_that_cannot_fit_is_refused_with_its_numbers(call: Call, untold: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(yaml.safe_dump(pool(untold, accelerator={"type": "cpu", "memory": "1Ki"})))
+    done = call("run", path)
+    assert done.code == 1
+    assert "1095880 bytes" in done.err
+
+
+@pytest.mark.parametrize(("spec", "word"), [({"replicas": 0}, "0 replicas"), ({"suspend": True}, "suspended")])
+def test_an_empty_pool_has_nothing_to_run(call: Call, untold: Path, tmp_path: Path, spec: Any, word: str) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(yaml.safe_dump(pool(untold, **spec)))
+    done = call("run", path)
+    assert (done.code, word in done.out) == (0, True)
+
+
+def test_a_missing_manifest_is_one_line(call: Call, tmp_path: Path) -> None:
+    done = call("run", tmp_path / "none.yaml")
+    assert done.code in (1, 2)
+    assert done.err.count("\n") == 1
+
+
+def test_every_field_that_a_worker_heeds_becomes_an_argument() -> None:
+    manifest = parse_manifest(
+        pool("/m.gguf", kvType="q8_0", cacheReserve="1Gi", accelerator={"type": "cpu", "memory": "4Gi"})
+    )
+    assert worker_arguments(manifest, Path("/m.gguf")) == [
+        "/m.gguf",
+        "--context=64",
+        "--sessions=2",
+        "--kv-type=q8_0",
+        f"--memory={4 << 30}",
+        f"--cache-reserve={1 << 30}",
+        "--drain-timeout=5",
+        "--name=small",
+    ]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.cli.processes import Running, call, free_port
+from tests.sizing.gguf_bytes import tiny
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def untold(tmp_path: Path) -> Path:
+    """A sound model without a tokenizer."""
+    path = tmp_path / "untold.gguf"
+    path.write_bytes(tiny({"tokenizer.ggml.model": "none", "tokenizer.ggml.tokens": None}))
+    return path
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    made: list[Running] = []
+
+    def run(*words: object) -> Running:
+        made.append(Running(tmp_path, *words))
+        return made[-1]
+
+    yield run
+    for each in made:
+        each.process.kill()
+        each.process.wait()
+
+
+@pytest.mark.slow
+def test_it_says_in_one_line_where_it_is_and_ends_with_zero(start: Start, untold: Path) -> None:
+    port = free_port()
+    worker = start("serve", untold, "--context=64", "--sessions=3", f"--port={port}", "--name=nameless")
+    worker.says("ready")
+    line = worker.out.read_text()
+    assert line.count("\n") == 1
+    assert f"http://127.0.0.1:{port}/" in line
+    assert "3 sessions of 64 tokens" in line
+    url = f"http://127.0.0.1:{port}"
+    assert call(url + "/v1/capacity")[1]["sessions"]["capacity"] == 3
+    session = call(url + "/v1/sessions", {"tokens": [1, 2, 3]})[1]["id"]
+    status, answer = call(f"{url}/v1/sessions/{session}/decode", {"max_tokens": 5, "temperature": 0})
+    assert (status, len(answer["tokens"]), answer["text"]) == (200, 5, "")
+    status, answer = call(url + "/v1/sessions", {"prompt": "text"})
+    assert (status, answer["error"]["code"]) == (400, "unsupported_parameter")
+    status, answer = call(
+        url + "/v1/chat/completions", {"model": "nameless", "messages": [{"role": "user", "content": "x"}]}
+    )
+    assert (status, answer["error"]["code"]) == (400, "unsupported_parameter")
+    worker.signal()
+    assert worker.end() == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_an_end_like_any_other(start: Start, untold: Path) -> None:
+    worker = start("serve", untold, "--context=64", "--sessions=2", f"--port={free_port()}", "--log-json")
+    worker.says("ready")
+    worker.signal(signal.SIGINT)
+    assert worker.end() == 0
+    assert "Traceback" not in worker.err.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "named"),
+    [
+        (["--context=0"], 2, "--context"),
+        (["--context=64", "--port=65536"], 2, "--port"),
+        (["--context=64", "--memory=4 potatoes"], 2, "--memory"),
+        (["--context=64", "--kv-type=q3"], 2, "--kv-type"),
+        (["--context=64", "--api-keys=/nowhere"], 2, "--api-keys"),
+        (["--context=64", "--host=no.such.host.invalid"], 1, "no.such.host.invalid"),
+        (["--context=64", "--drain-timeout=-1"], 2, "--drain-timeout"),
+    ],
+)
+def test_bad_usage_is_one_line(call: Call, untold: Path, options: list[str], code: int, named: str) -> None:
+    done = call("serve", untold, *options)
+    assert done.code == code
+    assert named in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_taken_port_is_told_with_its_number(call: Call, untold: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = call("serve", untold, "--context=64", f"--port={port}")
+    assert done.code == 1
+    assert str(port) in done.err
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not a model</html>", tiny()[:-1]], ids=["empty", "html", "cut"])
+def test_a_broken_file_is_refused_before_anything_listens(call: Call, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(content)
+    done = call("serve", path, "--context=64")
+    assert done.code == 2
+    assert "broken.gguf" in done.err
+    assert done.err.count("\n") == 1
