@@ -34,6 +34,8 @@ def joining_leaving_failing(lab: Lab) -> None:
     stays.append(_decoding(residence, long))
     drive(residence)
     for session in stays:
+        if session.state is not SessionState.IDLE:
+            raise BrokenGate(f"a session that was to stay is {session.state}")
         replay_alone(lab, session.tokens, DRAWS)
 
 
