@@ -19,6 +19,7 @@ from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.residence import Residence
+from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
 from numpy.typing import NDArray
 
@@ -31,12 +32,10 @@ NAN_TOKEN = 7
 GREEDY = Sampling(temperature=0.0)
 
 
-class Template:
-    """ChatML, as the models that these tests stand for have it."""
-
-    def render(self, messages: Sequence[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        turns = "".join([f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in messages])
-        return turns + ("<|im_start|>assistant\n" if add_generation_prompt else "")
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 
 
 def byte_letters() -> list[str]:
@@ -174,6 +173,6 @@ def served_bytes(service: Service, engine: ByteEngine, *, context_tokens: int = 
         planned=planned,
         measure=lambda: {"resident_bytes": 240_000_000, "weight_bytes": 100_000_000},
         worker=Worker(residence),
-        prompts=Prompts(tokenizer, Template(), service.offload),  # type: ignore[arg-type]  # as good as a template
+        prompts=Prompts(tokenizer, ChatTemplate(CHATML), service.offload),
         close=engine.close,
     )

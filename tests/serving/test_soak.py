@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 from decodepool_worker.engine.rows import Sampling
+
 from tests.serving.byte_model import lone_tokens
 from tests.serving.live_server import Live, live_worker
 
@@ -23,7 +24,9 @@ def client(live: Live, index: int, end: float, seen: Counter[str], faults: list[
     dice = random.Random(index)
     while time.monotonic() < end:
         prompt, seed = [dice.randrange(32, 127) for _ in range(dice.randint(1, 200))], dice.randrange(2**64)
-        session = live.post("/v1/sessions", {"tokens": prompt, "seed": seed, "temperature": 0.9, "top_k": 40}, 201)["id"]
+        session = live.post("/v1/sessions", {"tokens": prompt, "seed": seed, "temperature": 0.9, "top_k": 40}, 201)[
+            "id"
+        ]
         stay = dice.random() < 0.5
         with live.open_stream(session, temperature=0.9, max_tokens=dice.randint(1, 60), ignore_eos=True) as lines:
             leave_at = 10**9 if stay else dice.randint(0, 100)

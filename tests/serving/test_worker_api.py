@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -133,6 +134,26 @@ def test_wrong_doors_answer_in_the_same_words(live: Live, method: str, path: str
     answer = live.call(method, path)
     assert (answer.status, answer.json["error"]["code"]) == (status, code)
     assert status != 405 or answer.headers["Allow"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "data"),
+    [
+        ({"Content_Encoding": "gzip"}, b"not gzip"),
+        ({"Content_Encoding": "gzip"}, gzip.compress(b'{"text": "cut')[:-4]),
+        ({"Content_Encoding": "gzip"}, gzip.compress(b'{"text": "' + b"a" * MAX_BODY_BYTES)),
+    ],
+    ids=["gzip", "cut", "bomb"],
+)
+def test_a_body_that_cannot_be_decoded_is_refused(live: Live, headers: dict[str, str], data: bytes) -> None:
+    answer = live.call("POST", "/tokenize", data, **headers)
+    assert answer.status in (400, 413), answer.text
+    assert answer.json["error"]["message"]
+
+
+def test_a_compressed_body_is_read(live: Live) -> None:
+    answer = live.call("POST", "/tokenize", gzip.compress(b'{"text": "AB"}'), Content_Encoding="gzip")
+    assert answer.json["tokens"] == [65, 66]
 
 
 def test_text_goes_to_tokens_and_back(live: Live) -> None:

@@ -20,6 +20,7 @@ def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
     handler.addFilter(_worth_a_line)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a traceback for each peer that speaks no HTTP
 
 
 class Plain(logging.Formatter):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.errors import ApiError
@@ -21,7 +22,10 @@ POSITION_DIGITS = 10
 
 async def body_of(request: web.Request, model: type[B]) -> B:
     """Read and check a body; large ones are parsed off the event loop."""
-    data = await request.read()
+    try:
+        data = await request.read()
+    except (web.RequestPayloadError, HttpProcessingError) as error:
+        raise ApiError("invalid_json", f"the body cannot be read: {' '.join(str(error).split())[:200]}") from None
     return await service_of(request).offload.run(len(data), read_body, model, data)
 
 
