@@ -45,6 +45,7 @@ class Tensor:
     width: int
 
     def __add__(self, other: Tensor) -> Tensor:
+        _check(self.width == other.width, f"a sum of widths {self.width} and {other.width}")
         return self.graph.record(Add(self.graph.tensor(self.width), self, other)).out
 
 
@@ -128,6 +129,11 @@ class Logits:
     matrix: Matrix
 
 
+def _check(is_so: bool, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(otherwise)
+
+
 Operation = Embed | Norm | MatMul | Rope | Attention | SwiGlu | Add | Logits
 
 Recorded = TypeVar("Recorded", bound=Operation)
@@ -135,7 +141,7 @@ Recorded = TypeVar("Recorded", bound=Operation)
 
 @dataclass(eq=False)
 class Graph:
-    """Records a step's operations in order."""
+    """Records a step's operations in order. ValueError for operands whose widths do not go together."""
 
     operations: list[Operation] = field(default_factory=list)
 
@@ -154,28 +160,38 @@ class Graph:
 
     def norm(self, x: Tensor, weight: Vector, epsilon: float, heads: int = 1) -> Tensor:
         """Return the RMS norm of x, or of each head of x."""
+        _check(x.width == heads * weight.length, f"{weight.name} norms {weight.length} x {heads} heads, not {x.width}")
         return self.record(Norm(self.tensor(x.width), x, weight, epsilon, heads)).out
 
     def matmul(self, x: Tensor, matrix: Matrix, bias: Vector | None = None) -> Tensor:
         """Return matrix x (+ bias)."""
-        if x.width != matrix.inputs:
-            raise ValueError(f"{matrix.name} takes {matrix.inputs} inputs, not {x.width}")
+        _check(x.width == matrix.inputs, f"{matrix.name} takes {matrix.inputs} inputs, not {x.width}")
+        if bias is not None:
+            _check(bias.length == matrix.outputs, f"{bias.name} adds {bias.length} to {matrix.outputs} outputs")
         return self.record(MatMul(self.tensor(matrix.outputs), x, matrix, bias)).out
 
     def rope(self, x: Tensor, heads: int, rotation: Rotation) -> Tensor:
         """Rotate x in place and return it."""
+        turned = 2 * len(rotation.frequencies)
+        _check(x.width % heads == 0 and turned <= x.width // heads, f"{turned} of {x.width} / {heads} dimensions turn")
         return self.record(Rope(x, heads, rotation)).x
 
     def attention(
         self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, heads: int, kv_heads: int, scale: float
     ) -> Tensor:
         """Append k and v to the layer's pages and return the attention of q over them."""
+        _check(heads % kv_heads == 0, f"{heads} query heads on {kv_heads} kv heads")
+        same_head = q.width * kv_heads == k.width * heads and k.width == v.width
+        _check(same_head, f"queries {q.width} / {heads}, keys {k.width} / {kv_heads}, values {v.width} / {kv_heads}")
         return self.record(Attention(self.tensor(q.width), q, k, v, layer, heads, kv_heads, scale)).out
 
     def swiglu(self, gate: Tensor, up: Tensor) -> Tensor:
         """Return silu(gate) * up."""
+        _check(gate.width == up.width, f"a gate of {gate.width} for {up.width}")
         return self.record(SwiGlu(self.tensor(gate.width), gate, up)).out
 
     def logits(self, x: Tensor, weight: Vector, epsilon: float, matrix: Matrix) -> None:
         """End the step: logits of the rows that want them."""
+        _check(x.width == weight.length, f"{weight.name} norms {weight.length}, not {x.width}")
+        _check(x.width == matrix.inputs, f"{matrix.name} takes {matrix.inputs} inputs, not {x.width}")
         self.record(Logits(x, weight, epsilon, matrix))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tests.kernels.probe import Floats, Probe
 from tests.weights.blocks import MXFP4_NAN, SCALES_AT, blocks_of
 
-FLOATS = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16}
+FLOATS = ("F32", "F16", "BF16")
 INPUTS = 512
 NOT_FINITE = {
     "F32": (0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001),
@@ -35,11 +35,10 @@ def tensor(name: str, *dims: int, called: str = "blk.3.ffn_up.weight") -> Tensor
 
 def float_bits(name: str, *shape: int) -> NDArray[np.uint32] | NDArray[np.uint16]:
     """Return the bits of finite numbers: every exponent but the last, either sign."""
-    random, kind = np.random.default_rng(3), FLOATS[name]
-    width = np.iinfo(kind).bits
-    bits = random.integers(0, 1 << width, shape).astype(kind)
-    exponent = kind(NOT_FINITE[name][0])
-    return np.where(bits & exponent == exponent, bits & ~exponent, bits).astype(kind)
+    exponent = NOT_FINITE[name][0]
+    bits = np.random.default_rng(3).integers(0, 1 << 8 * TensorType[name].block_bytes, shape)
+    bits = np.where(bits & exponent == exponent, bits & ~exponent, bits)
+    return bits.astype(np.uint32) if name == "F32" else bits.astype(np.uint16)
 
 
 def raw_of(name: str, *dims: int) -> bytes:
@@ -136,4 +135,3 @@ def test_a_vector_of_another_type_is_refused_by_tensor_and_type(name: str) -> No
     info = tensor(name, 256, called="output_norm.weight")
     with pytest.raises(BadModelFile, match=rf"^tensor output_norm\.weight: a vector of type {name}, "):
         padded_vector(info, bytes(info.size_bytes))
-

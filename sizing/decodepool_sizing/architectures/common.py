@@ -95,12 +95,12 @@ def read_rope(keys: Keys, key_length: int) -> RopeShape:
         raise keys.fault("rope.dimension_count", f"{turned} is odd; dimensions turn in pairs")
     if turned > key_length:
         raise keys.fault("rope.dimension_count", f"{turned} is more than the key length, {key_length}")
-    return RopeShape(turned, keys.real("rope.freq_base", DEFAULT_ROPE_BASE), _scaling(keys))
+    return RopeShape(turned, keys.real("rope.freq_base", DEFAULT_ROPE_BASE, least=1.0), _scaling(keys))
 
 
 def read_window_rope(keys: Keys, dimension_count: int) -> RopeShape:
     """Read the rope of layers with a window: its own base, never scaled."""
-    return RopeShape(dimension_count, keys.real("rope.freq_base_swa", DEFAULT_ROPE_BASE))
+    return RopeShape(dimension_count, keys.real("rope.freq_base_swa", DEFAULT_ROPE_BASE, least=1.0))
 
 
 def attention_layers(common: Common, windows: Sequence[int | None]) -> tuple[LayerShape, ...]:

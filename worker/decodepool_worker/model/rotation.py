@@ -10,16 +10,20 @@ import math
 from collections.abc import Sequence
 
 from decodepool_kernels.graph import Rotation
+from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.shape import RopeShape
 
 
 def rotation(rope: RopeShape, factors: Sequence[float] | None, *, interleaved: bool) -> Rotation:
-    """Return the frequencies of every pair. `factors` is `rope_freqs.weight`: each divides its pair's frequency."""
+    """Return the frequencies of every pair. `factors` is `rope_freqs.weight`: each divides its pair's frequency.
+    BadModelFile for a factor that is not above 0.
+    """
     pairs = rope.dimension_count // 2
-    plain = [
-        rope.base ** (-2.0 * i / rope.dimension_count) / (factors[i] if factors is not None else 1.0)
-        for i in range(pairs)
-    ]
+    divisors = [1.0] * pairs if factors is None else factors[:pairs]
+    for i, divisor in enumerate(divisors):
+        if not divisor > 0:
+            raise BadModelFile(f"tensor rope_freqs.weight: element {i} is {divisor:g}, not above 0")
+    plain = [rope.base ** (-2.0 * i / rope.dimension_count) / divisor for i, divisor in enumerate(divisors)]
     scaling = rope.scaling
     if scaling.kind == "linear":
         return Rotation(tuple(f / scaling.factor for f in plain), 1.0, interleaved)
