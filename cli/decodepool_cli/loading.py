@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import is_url
+from decodepool_sizing.sessions import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import RUN_KV_TYPES
 
@@ -31,8 +32,9 @@ def runnable_model(file: Path, kv_type: KVType = KVType.F16) -> tuple[Model, Mod
     model = read_model(str(file))
     if model.shape is None or model.refusals:
         raise bad_input(f"{file}: {model.refusals[0]}")
-    if kv_type not in RUN_KV_TYPES:
-        raise bad_input(f"--kv-type: keys and values as {kv_type}: the engine does not run this yet")
+    possible = [kind.value for kind in kv_types(model.shape) if kind in RUN_KV_TYPES]
+    if kv_type not in possible:
+        raise bad_input(f"--kv-type: this model keeps nothing as {kv_type}; possible are {', '.join(possible)}")
     return model, model.shape
 
 

@@ -22,6 +22,8 @@ SCALING_FACTOR = 4.0
 ROPE_BASE = 10000.0
 NORM_EPSILON = 1e-6
 
+NO_TOKENIZER: Mapping[str, Any] = {"tokenizer.ggml.model": "none"}
+
 Rope = Literal["none", "factors", "linear", "yarn"]
 
 
@@ -37,6 +39,7 @@ class Tiny:
     other_bias: bool = False
     head_norms: bool = False
     head_length: int = 16
+    vocabulary: int = VOCABULARY
     seed: int = 1
 
     def __str__(self) -> str:
@@ -63,7 +66,7 @@ class Tiny:
     def matrices(self) -> dict[str, tuple[int, int]]:
         """Names of the matrices and their (outputs, inputs)."""
         e, f, queries, keys = self.width, self.wide, HEADS * self.head_length, KV_HEADS * self.head_length
-        found = {"token_embd": (VOCABULARY, e)}
+        found = {"token_embd": (self.vocabulary, e)}
         for layer in range(LAYERS):
             found |= {
                 f"blk.{layer}.{name}": dims
@@ -72,7 +75,7 @@ class Tiny:
                     "ffn_gate": (f, e), "ffn_up": (f, e), "ffn_down": (e, f),
                 }.items()
             }  # fmt: skip
-        return found if self.tied else found | {"output": (VOCABULARY, e)}
+        return found if self.tied else found | {"output": (self.vocabulary, e)}
 
     def norms(self) -> dict[str, int]:
         """Names of the norm weights and their lengths."""
@@ -90,13 +93,12 @@ class Tiny:
         return {name: dims[0] for name, dims in self.matrices().items() if name.rpartition(".")[2] in chosen}
 
 
-def write(tiny: Tiny, path: Path) -> None:
-    """Write the model as a GGUF file without a tokenizer. Logits come out with a deviation of about 1."""
+def write(tiny: Tiny, path: Path, tokenizer: Mapping[str, Any] = NO_TOKENIZER) -> None:
+    """Write the model as a GGUF file. Logits come out with a deviation of about 1."""
     random = np.random.default_rng(tiny.seed)
     writer = gguf.GGUFWriter(path, tiny.architecture)
-    writer.add_string("tokenizer.ggml.model", "none")
-    for key, value in _keys(tiny).items():
-        _add(writer, f"{tiny.architecture}.{key}", value)
+    for key, value in {**tokenizer, **_keys(tiny)}.items():
+        _add(writer, key, value)
     for name, dims in tiny.matrices().items():
         scale = 1.0 if name == "token_embd" and not tiny.tied else dims[1] ** -0.5
         _add_matrix(writer, f"{name}.weight", tiny.weight_type, dims, scale, random)
@@ -114,7 +116,7 @@ def write(tiny: Tiny, path: Path) -> None:
 
 def _keys(tiny: Tiny) -> Mapping[str, Any]:
     keys: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
+        "vocab_size": tiny.vocabulary,
         "context_length": CONTEXT,
         "embedding_length": tiny.width,
         "block_count": LAYERS,
@@ -131,11 +133,12 @@ def _keys(tiny: Tiny) -> Mapping[str, Any]:
         keys |= {"rope.scaling.type": tiny.rope, "rope.scaling.factor": SCALING_FACTOR}
     if tiny.rope == "yarn":
         keys |= {"rope.scaling.original_context_length": ORIGINAL_CONTEXT}
-    return keys
+    return {f"{tiny.architecture}.{key}": value for key, value in keys.items()}
 
 
-def _add(writer: Any, key: str, value: int | float | str) -> None:
-    add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+def _add(writer: Any, key: str, value: int | float | str | list[Any]) -> None:
+    kinds = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
+    add = kinds[type(value)]
     add(key, value)
 
 
