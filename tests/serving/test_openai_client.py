@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.serving.byte_model import lone_tokens
+from tests.serving.byte_model import NAN_TOKEN, lone_tokens
 from tests.serving.live_server import Live
 
 MESSAGES: Any = [{"role": "user", "content": "Go on: A B C"}]
@@ -49,6 +49,16 @@ def test_a_request_leaves_no_session_behind(live: Live, client: openai.OpenAI) -
     client.chat.completions.create(model="bytes", messages=MESSAGES, max_tokens=2, n=3)
     client.completions.create(model="bytes", prompt=["A", "B"], max_tokens=2, stream=True).close()
     live.until(lambda: live.get("/v1/capacity")["sessions"]["active"] == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_full_house_of_requests_may_follow_another_at_once(live: Live, client: openai.OpenAI, stream: bool) -> None:
+    """The places of one request are free before its client hears of the end."""
+    live.gate.seconds = 0.01
+    for _ in range(5):
+        answer: Any = client.completions.create(model="bytes", prompt="A", max_tokens=3, n=4, stream=stream)
+        if stream:
+            list(answer)
 
 
 def test_n_answers_share_a_prompt_and_differ_by_their_seeds(client: openai.OpenAI) -> None:
@@ -176,6 +186,14 @@ def test_a_full_worker_is_a_rate_limit(live: Live, client: openai.OpenAI) -> Non
         live.create()
     with pytest.raises(openai.RateLimitError):
         client.completions.create(model="bytes", prompt="A")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_an_answer_whose_logits_are_not_finite_is_an_error(client: openai.OpenAI, n: int) -> None:
+    with pytest.raises(openai.InternalServerError, match="not finite"):
+        client.completions.create(model="bytes", prompt=[65, NAN_TOKEN], n=n)
+    with pytest.raises(openai.APIError, match="not finite"):
+        list(client.completions.create(model="bytes", prompt=[65, NAN_TOKEN], n=n, stream=True))
 
 
 def test_an_engine_that_fails_in_a_stream_ends_it_with_an_error(live: Live, client: openai.OpenAI) -> None:

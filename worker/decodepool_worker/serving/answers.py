@@ -118,7 +118,6 @@ class DecodeAnswer(Answer):
     finish_reason: FinishReason
     stop: str | int | None = Field(description="The stop text or id that ended it.")
     length: int = Field(description="Tokens in the session now.")
-    seed: int
     usage: Usage
     logprobs: list[TokenLogprob] | None
     system_fingerprint: str

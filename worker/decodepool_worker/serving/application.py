@@ -104,11 +104,12 @@ def _refusal(request: web.Request, fault: ApiError, headers: dict[str, str] | No
 
 
 def _record(request: web.Request, status: int, seconds: float) -> None:
-    """Count by the route's pattern, never by the path: ids and guesses would each be a series of their own."""
+    """Count and log by the route's pattern: guesses would each be a series of their own, and ids are secrets."""
     metrics = service_of(request).metrics
     resource = request.match_info.route.resource
-    metrics.requests.labels(request.method, resource.canonical if resource else "unknown", str(status)).inc()
+    route = resource.canonical if resource else "unknown"
+    metrics.requests.labels(request.method, route, str(status)).inc()
     if status == CLIENT_CLOSED:
         metrics.disconnects.inc()
-    fields = {"method": request.method, "path": request.path, "status": status, "seconds": round(seconds, 4)}
-    logger.info("%s %s %s", request.method, request.path, status, extra={"fields": fields})
+    fields = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
+    logger.info("%s %s %s", request.method, route, status, extra={"fields": fields})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -11,7 +12,7 @@ from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.decoding import Event
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.service import Served
-from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent
 from decodepool_worker.sessions.errors import SessionError
 from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.session import SessionInfo
@@ -88,6 +89,8 @@ async def _begun(order: Order, head: SessionInfo, worker: Worker, stack: AsyncEx
     if order.n == 1:
         return [choice]
     choice = replace(choice, first=await anext(choice.rest))
+    if isinstance(choice.first, EndEvent) and choice.first.error is not None:
+        return [choice]  # its reader raises what it says
     seeds = [(head.seed + i) % SEEDS for i in range(1, order.n)]
     twins = await worker.fork(head.id, head.length, len(seeds), seeds)
     for twin in twins:
@@ -103,6 +106,6 @@ async def _decoding(order: Order, info: SessionInfo, worker: Worker, stack: Asyn
 
 
 async def _close(worker: Worker, session_id: str) -> None:
-    """Close a session that may have failed by itself."""
+    """Close a session that may have failed by itself. Shielded: a client that leaves now must not leave it behind."""
     with suppress(SessionError):
-        await worker.close(session_id)
+        await asyncio.shield(worker.close(session_id))

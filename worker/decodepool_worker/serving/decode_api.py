@@ -7,14 +7,15 @@ from typing import Any
 
 from aiohttp import web
 
+from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.decoding import fault_of, gathered, joined_text, logprob_of, timed, usage_of
+from decodepool_worker.serving.fields import SamplingFields
 from decodepool_worker.serving.requests import body_of, json_answer, last_event_id, sampling_of
 from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.serving.session_bodies import DecodeSession
 from decodepool_worker.serving.sse import event, event_stream
 from decodepool_worker.serving.validation import checked_ids
 from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
-from decodepool_worker.sessions.session import SessionInfo
 from decodepool_worker.sessions.stream import DecodeStream
 
 
@@ -25,48 +26,54 @@ async def decode_session(request: web.Request) -> web.StreamResponse:
     resume_after = last_event_id(request)
     served = service.served() if resume_after is not None else service.served_to_new_work()
     session_id = request.match_info["id"]
-    info = await served.worker.info(session_id)
-    asked = _decode_request(body, info, served)
+    asked = await _decode_request(body, session_id, served)
     async with await served.worker.decode(session_id, asked, resume_after) as events:
         if body.stream:
-            return await _stream_decode(request, events, info, served)
-        return await _whole_decode(service, events, info, served, with_logprobs=asked.top_logprobs is not None)
+            return await _stream_decode(request, events, served)
+        return await _whole_decode(service, events, served, with_logprobs=asked.top_logprobs is not None)
 
 
-def _decode_request(body: DecodeSession, info: SessionInfo, served: Served) -> DecodeRequest:
+async def _decode_request(body: DecodeSession, session_id: str, served: Served) -> DecodeRequest:
     stop_ids = body.stop_token_ids or []
     checked_ids(stop_ids, served.vocabulary_size, "stop_token_ids")
     ends = frozenset() if body.ignore_eos else served.prompts.tokenizer.eos_ids
     return DecodeRequest(
         max_tokens=body.max_tokens,
-        sampling=sampling_of(body, info.sampling, served.vocabulary_size),
+        sampling=await _sampling(body, session_id, served),
         stop_strings=body.stop_strings(),
         stop_tokens=ends | frozenset(stop_ids),
         top_logprobs=body.wanted_logprobs(),
     )
 
 
-async def _whole_decode(
-    service: Service, events: DecodeStream, info: SessionInfo, served: Served, *, with_logprobs: bool
-) -> web.Response:
+async def _sampling(body: DecodeSession, session_id: str, served: Served) -> Sampling | None:
+    """Return the session's sampling with the body's over it; None, the session's own, where the body says nothing.
+
+    To ask for it would cost the first token a step's time.
+    """
+    if all(getattr(body, name) is None for name in SamplingFields.model_fields):
+        return None
+    info = await served.worker.info(session_id)
+    return sampling_of(body, info.sampling, served.vocabulary_size)
+
+
+async def _whole_decode(service: Service, events: DecodeStream, served: Served, *, with_logprobs: bool) -> web.Response:
     tokens, end = await gathered(timed(events, time.perf_counter(), service))
     fault = fault_of(end, service)
     if fault is not None:
         raise fault
     answer = {
-        "id": info.id,
+        "id": events.session_id,
         "position": tokens[0].position if tokens else end.length,
         "tokens": [each.token for each in tokens],
         "text": joined_text(tokens, end),
-        **_ending(end, info, served),
+        **_ending(end, served),
         "logprobs": [logprob_of(each, served.prompts) for each in tokens] if with_logprobs else None,
     }
     return json_answer(answer)
 
 
-async def _stream_decode(
-    request: web.Request, events: DecodeStream, info: SessionInfo, served: Served
-) -> web.StreamResponse:
+async def _stream_decode(request: web.Request, events: DecodeStream, served: Served) -> web.StreamResponse:
     service = service_of(request)
     async with event_stream(request, service.metrics) as stream:
         async for each in timed(events, time.perf_counter(), service):
@@ -75,7 +82,7 @@ async def _stream_decode(
             elif fault := fault_of(each, service):
                 await stream.send(event("error", fault.body()))
             else:
-                await stream.send(event("done", {**_ending(each, info, served), "text": each.text}))
+                await stream.send(event("done", {**_ending(each, served), "text": each.text}))
     return stream.response
 
 
@@ -86,12 +93,11 @@ def _token_data(token: TokenEvent, served: Served) -> dict[str, Any]:
     return data
 
 
-def _ending(end: EndEvent, info: SessionInfo, served: Served) -> dict[str, Any]:
+def _ending(end: EndEvent, served: Served) -> dict[str, Any]:
     return {
         "finish_reason": end.finish_reason,
         "stop": end.stop,
         "length": end.length,
-        "seed": info.seed,
         "usage": usage_of(end),
         "system_fingerprint": served.fingerprint,
     }

@@ -56,4 +56,4 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
     fields = _fields(record)
-    return fields.get("status") not in QUIET.get(str(fields.get("path")), ())
+    return fields.get("status") not in QUIET.get(str(fields.get("route")), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,11 +77,14 @@ async def _answered(
     request: web.Request, body: OpenAIFields, order: Order, words: Words, envelope: Envelope
 ) -> web.StreamResponse:
     service = service_of(request)
-    async with opened_choices(order, service.served()) as choices:
+    async with AsyncExitStack() as opened:
+        choices = await opened.enter_async_context(opened_choices(order, service.served()))
         if not body.stream:
             return await _whole(choices, envelope, words, service)
         async with event_stream(request, service.metrics) as stream:
             await _Chunks(stream, envelope, words, service, include_usage=body.include_usage()).write(choices)
+            await opened.aclose()  # the places are free before the client hears of the end
+            await stream.send(DONE)
         return stream.response
 
 
@@ -117,7 +121,7 @@ class _Chunks:
     include_usage: bool = field(kw_only=True)
 
     async def write(self, choices: Sequence[Choice]) -> None:
-        """Write every answer, the usage, and the end; after a fault, the fault alone."""
+        """Write every answer and the usage; a fault, if there is one, last."""
         try:
             generated = await together(self._write_choice(choice) for choice in choices)
         except ApiError as fault:
@@ -126,7 +130,6 @@ class _Chunks:
             if self.include_usage:
                 usage = _usage(choices, sum(generated))
                 await self.stream.send(data_line(self.envelope.around(self.words.chunk_object, [], usage=usage)))
-        await self.stream.send(DONE)
 
     async def _write_choice(self, choice: Choice) -> int:
         """Write one answer; return the count of its tokens."""

@@ -101,8 +101,8 @@ async def _live(
         return 0
     finally:
         fault.cancel()
-        await served.worker.stop()
-        await asyncio.to_thread(served.close)
+        if await served.worker.stop():  # an engine that is still in a step is left to the end of the process
+            await asyncio.to_thread(served.close)
 
 
 async def _drain(service: Service, served: Served, stopping: _Signals, timeout_seconds: float) -> None:
