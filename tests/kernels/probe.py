@@ -57,7 +57,7 @@ class Probe:
             name: graph.embed(Matrix(f"input {name}", table.shape[1], len(table))) for name, table in inputs.items()
         }
         self.tensors = dict(build(graph, embedded))
-        self.pages = pages or KvPages("f32", [], 0)
+        self.pages = pages or KvPages("f32", [], table_width)
         lines = max(len(table) for table in inputs.values())
         self.backend = CpuBackend(
             graph,

@@ -21,7 +21,7 @@ from decodepool_kernels.cpu.packing import pack_float
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.graph import Graph, Matrix, Vector
 from types import SimpleNamespace as Run
-graph, pages = Graph(), KvPages("f32", [], 0)
+graph, pages = Graph(), KvPages("f32", [], 1)
 x = graph.embed(Matrix("m", 32, 16))
 graph.logits(x, Vector("w", 32), 1e-5, Matrix("m", 32, 16))
 weights = Weights({"m": pack_float("F32", np.eye(16, 32, dtype=np.float32))}, {"w": np.ones(32, np.float32)})

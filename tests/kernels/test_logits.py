@@ -24,9 +24,9 @@ def ending(graph: Graph, t: dict[str, Tensor]) -> dict[str, Tensor]:
     return {}
 
 
-def probe_of(kind: str, threads: int = 1) -> Probe:
+def probe_of(kind: str, threads: int = 1, x: Floats = X) -> Probe:
     return Probe(
-        {"x": X}, ending, matrices={"out": OUTPUTS[kind]}, vectors={"norm": NORM}, slots=SLOTS, threads=threads
+        {"x": x}, ending, matrices={"out": OUTPUTS[kind]}, vectors={"norm": NORM}, slots=SLOTS, threads=threads
     )
 
 
@@ -74,10 +74,36 @@ def test_a_step_that_wants_no_logits_leaves_all_alone(kind: str) -> None:
         assert_same_bits(probe.backend.logits(1), wanted(kind, 5))
 
 
-def test_a_token_outside_the_vocabulary_is_stopped_at_the_door() -> None:
+BEYOND = {
+    "a token below 0": (Rows((1, -1)), "vocabulary of 259"),
+    "a token past the vocabulary": (Rows((1, VOCABULARY)), "vocabulary of 259"),
+    "more rows than a step has": (Rows((1,) * 256, range(4)), "257 rows in a step of 256"),
+    "a position whose page is not there": (Rows((1, 2), (3,), 63), "position 64 with 1 pages"),
+    "a position past the table": (Rows((1,), range(18), 17 * 64), "position 1088 with 18 pages, in a table of 17"),
+    "a page below 0": (Rows((1,), (-1,)), "pages -1 to -1 of 17"),
+    "a page that was not allocated": (Rows((1,), (3, 17), 64), "pages 3 to 17 of 17"),
+    "a slot below 0": (Rows((1,), slot=-1), "slot -1 of 6"),
+    "a slot that was not allocated": (Rows((1,), slot=SLOTS), "slot 6 of 6"),
+}
+
+
+@pytest.mark.parametrize(("run", "text"), BEYOND.values(), ids=list(BEYOND))
+def test_what_was_not_allocated_is_stopped_at_the_door(run: Rows, text: str) -> None:
+    """And the next step is as good as any."""
     with probe_of("float") as probe:
-        for token in (-1, VOCABULARY, 2**31 - 1):
-            with pytest.raises(ValueError, match="vocabulary of 259"):
-                probe.step(Rows((1, token)))
+        with pytest.raises(ValueError, match=text):
+            probe.step(Rows((2,), slot=1), run)
         probe.step(Rows((1,), slot=0))
         assert_same_bits(probe.backend.logits(0), wanted("float", 1))
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize("fault", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])
+def test_a_faulty_row_has_faulty_logits_and_its_neighbours_have_theirs(kind: str, fault: float) -> None:
+    x = X.copy()
+    x[5, 40] = fault
+    with probe_of(kind, 2, x) as probe:
+        probe.step(*(Rows((token,), slot=slot) for slot, token in enumerate((4, 5, 6))))
+        assert not np.isfinite(probe.backend.logits(1)).any()
+        for slot, token in ((0, 4), (2, 6)):
+            assert_same_bits(probe.backend.logits(slot), wanted(kind, token))

@@ -13,8 +13,14 @@ FREQUENCIES = tuple(10000.0 ** (-2.0 * i / WIDTH) for i in range(WIDTH // 2))
 
 
 def rotated(x: Floats, heads: int, rotation: Rotation) -> Floats:
-    with Probe({"x": x}, lambda g, t: {"y": g.rope(t["x"], heads, rotation)}) as probe:
-        steps = probe.step(*(Rows((row,), position=position, pages=()) for row, position in enumerate(POSITIONS)))
+    tables = {position: range(position // 64 + 1) for position in POSITIONS}
+    with Probe(
+        {"x": x},
+        lambda g, t: {"y": g.rope(t["x"], heads, rotation)},
+        max_rows=len(POSITIONS),
+        table_width=len(tables[POSITIONS[-1]]),
+    ) as probe:
+        steps = probe.step(*(Rows((row,), tables[position], position) for row, position in enumerate(POSITIONS)))
     return steps["y"]
 
 

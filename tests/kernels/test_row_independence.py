@@ -60,7 +60,7 @@ def probe_of(operation: str, threads: int) -> Iterator[Probe]:
 
 def row(token: int) -> Rows:
     """A row whose position is as much its own as its token."""
-    return Rows((int(token),), (), position=int(token) * 7 % 1000)
+    return Rows((int(token),), range(16), position=int(token) * 7 % 1000)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

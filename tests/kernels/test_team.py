@@ -88,8 +88,8 @@ def test_a_team_may_be_led_from_another_thread_than_its_maker(wanted: Floats) ->
 
 def test_python_goes_on_while_a_step_runs() -> None:
     """The GIL is free: another thread counts on while a long step runs in this one."""
-    with Probe({"x": X}, chain, matrices={"m": MATRIX}, max_rows=4096) as probe:
-        rows = [Rows((0,) * 4096)]
+    with Probe({"x": X}, chain, matrices={"m": MATRIX}, max_rows=4096, table_width=64) as probe:
+        rows = [Rows((0,) * 4096, range(64))]
         probe.step(*rows)
         stop = threading.Event()
         counts: list[int] = []

@@ -108,6 +108,7 @@ class CpuBackend:
     ) -> None:
         self.max_rows = max_rows
         self.table_width = table_width
+        self.slots = slots
         self.vocabulary_size = vocabulary_size
         self._weights = weights
         self.pages = pages
@@ -142,17 +143,21 @@ class CpuBackend:
         self._program.arena.fill(0)
 
     def run(self, runs: Sequence[RowRun]) -> None:
-        """Evaluate every row of one step; the GIL is released throughout."""
+        """Evaluate every row of one step; the GIL is released throughout. ValueError for rows, tokens, pages or slots
+        that are beyond what was allocated: compiled code would follow them.
+        """
         if sum(len(run.tokens) for run in runs):
             self._place(runs)
             self._team.step()
 
     def _place(self, runs: Sequence[RowRun]) -> None:
         inputs, row, units, wanted = self._inputs, 0, 0, 0
+        rows = sum(len(run.tokens) for run in runs)
+        if rows > self.max_rows:
+            raise ValueError(f"{rows} rows in a step of {self.max_rows}")
         for table, run in enumerate(run for run in runs if run.tokens):
             count = len(run.tokens)
-            pages = run.pages[: (run.position + count - 1) // PAGE_TOKENS + 1]
-            inputs.tables[table * self.table_width : table * self.table_width + len(pages)] = pages
+            self._place_pages(run, inputs.tables[table * self.table_width : (table + 1) * self.table_width])
             inputs.tokens[row : row + count] = run.tokens
             inputs.positions[row : row + count] = np.arange(run.position, run.position + count)
             inputs.row_tables[row : row + count] = table
@@ -162,11 +167,23 @@ class CpuBackend:
                 units += 1
             row += count
             if run.slot is not None:
+                if not 0 <= run.slot < self.slots:
+                    raise ValueError(f"slot {run.slot} of {self.slots}")
                 inputs.wanted_rows[wanted], inputs.wanted_slots[wanted] = row - 1, run.slot
                 wanted += 1
         if not 0 <= inputs.tokens[:row].min() <= inputs.tokens[:row].max() < self.vocabulary_size:
             raise ValueError(f"a token outside the vocabulary of {self.vocabulary_size} reached the step")
         self._counts[ROWS], self._counts[UNITS], self._counts[WANTED] = row, units, wanted
+
+    def _place_pages(self, run: RowRun, table: NDArray[np.int32]) -> None:
+        last = run.position + len(run.tokens) - 1
+        needed = last // PAGE_TOKENS + 1
+        if needed > min(len(run.pages), len(table)):
+            raise ValueError(f"position {last} with {len(run.pages)} pages, in a table of {len(table)}")
+        used = table[:needed]
+        used[:] = run.pages[:needed]
+        if not 0 <= used.min() <= used.max() < self.pages.page_count:
+            raise ValueError(f"pages {used.min()} to {used.max()} of {self.pages.page_count}")
 
     def close(self) -> None:
         """End the threads."""
