@@ -20,8 +20,8 @@ CHECKS = [
     checks.content_type_conformance,
     checks.response_schema_conformance,
 ]
-EXAMPLES = 25
-"""An endpoint and a mode: some ten seconds for all of it."""
+EXAMPLES = 60
+"""An endpoint and a mode: some twenty seconds for all of it."""
 
 
 HOLD = settings(

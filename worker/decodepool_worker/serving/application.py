@@ -45,23 +45,12 @@ def build_application(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES)
 async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Count and log the request, whatever becomes of it."""
     began, status = time.perf_counter(), CLIENT_CLOSED
-    service = service_of(request)
     try:
         response = await handler(request)
         status = response.status
         return response
     finally:
-        route = request.match_info.route.resource.canonical if request.match_info.route.resource else "unknown"
-        service.metrics.requests.labels(request.method, route, str(status)).inc()
-        if status == CLIENT_CLOSED:
-            service.metrics.disconnects.inc()
-        fields = {
-            "method": request.method,
-            "path": request.path,
-            "status": status,
-            "seconds": round(time.perf_counter() - began, 4),
-        }
-        logger.info("%s %s %s", request.method, request.path, status, extra={"fields": fields})
+        _record(request, status, time.perf_counter() - began)
 
 
 @web.middleware
@@ -85,7 +74,7 @@ async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse
     except ConnectionError:
         raise
     except Exception:
-        logger.exception("%s %s failed", request.method, request.path)
+        logger.exception("%s %s failed", request.method, _pattern(request))
         fault = ApiError("internal_error", "the worker failed to answer; its log says why")
     return _refusal(request, fault)
 
@@ -105,11 +94,14 @@ def _refusal(request: web.Request, fault: ApiError, headers: dict[str, str] | No
 
 def _record(request: web.Request, status: int, seconds: float) -> None:
     """Count and log by the route's pattern: guesses would each be a series of their own, and ids are secrets."""
-    metrics = service_of(request).metrics
-    resource = request.match_info.route.resource
-    route = resource.canonical if resource else "unknown"
+    metrics, route = service_of(request).metrics, _pattern(request)
     metrics.requests.labels(request.method, route, str(status)).inc()
     if status == CLIENT_CLOSED:
         metrics.disconnects.inc()
     fields = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
     logger.info("%s %s %s", request.method, route, status, extra={"fields": fields})
+
+
+def _pattern(request: web.Request) -> str:
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else "unknown"

@@ -17,7 +17,7 @@ def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
     handler.setFormatter(
         JsonLines() if as_json else Plain("%(asctime)s %(levelname).1s %(name)s %(message)s", "%H:%M:%S")
     )
-    handler.addFilter(_worth_a_line)
+    handler.addFilter(worth_a_line)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a traceback for each peer that speaks no HTTP
@@ -54,6 +54,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _worth_a_line(record: logging.LogRecord) -> bool:
+def worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether anybody would miss this record."""
     fields = _fields(record)
     return fields.get("status") not in QUIET.get(str(fields.get("route")), ())

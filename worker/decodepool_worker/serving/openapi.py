@@ -14,6 +14,13 @@ from decodepool_worker.serving.answers import ErrorAnswer
 from decodepool_worker.serving.errors import FAULTS
 from decodepool_worker.serving.routes import Route
 
+EVENT = {
+    "description": "With `stream`: one event. Its data is JSON, or `[DONE]`; docs/api.md says which events there are.",
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "id": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+
 PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -67,7 +74,7 @@ def _success(route: Route) -> dict[str, Any]:
     plain = {"type": "object"} if route.content_type == "application/json" else {"type": "string"}
     content: dict[str, Any] = {route.content_type: {"schema": _reference(route.answer) if route.answer else plain}}
     if route.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": EVENT}
     return {"description": "Done.", "content": content}
 
 
