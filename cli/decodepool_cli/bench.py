@@ -75,12 +75,14 @@ def _show(report: dict[str, Any]) -> None:
 
 
 def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
+    from decodepool_cli.provenance import short  # noqa: PLC0415 - it describes kernels, so it brings them
+
     machine, memory = report["machine"], report["memory"]
     planned, measured = memory["planned_bytes"], memory["measured_bytes"]
     return [
         ("model", plain(report["model"])),
         ("machine", f"{machine['cpu']}, {machine['cores']} cores, {size(machine['memory_bytes'])}"),
-        ("kernels", f"{machine['kernel_isa']}, {report['threads']} threads, commit {report['commit'][:12]}"),
+        ("kernels", f"{machine['kernel_isa']}, {report['threads']} threads, commit {short(report['commit'])}"),
         ("memory", f"{size(measured)} resident, {size(planned)} planned ({measured / planned - 1:+.1%})"),
     ]
 

@@ -49,7 +49,7 @@ def provenance() -> dict[str, Any]:
         "machine": asdict(machine()),
         "commit": commit(Path(__file__)),
         "decodepool": version("decodepool"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join([Path(sys.argv[0]).name, *map(_shown, sys.argv[1:])]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -66,6 +66,18 @@ def commit(source: Path) -> str:
         return _git(folder, "rev-parse", "HEAD") + ("-dirty" if changes else "")
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN
+
+
+def _shown(word: str) -> str:
+    """Quote a word of a command line, with the user's home as `~`: it is nobody else's."""
+    home = f"{Path.home()}/"
+    return f"~/{shlex.quote(word.removeprefix(home))}" if word.startswith(home) else shlex.quote(word)
+
+
+def short(name: str) -> str:
+    """Return a commit's name as people write it, its mark kept."""
+    digest, dash, mark = name.partition("-")
+    return digest[:12] + dash + mark
 
 
 def _git(folder: Path, *arguments: str) -> str:

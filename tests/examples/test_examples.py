@@ -1,0 +1,61 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from decodepool_sizing.manifest import load_manifest
+
+from tests.cli.processes import Running, free_port
+from tests.serving.live_server import live_worker
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODEL_FOLDER = "/var/lib/decodepool/models"
+
+
+def run(name: str, *words: str) -> str:
+    """Run an example and return what it printed."""
+    command = [sys.executable, str(EXAMPLES / name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-800:]
+    return done.stdout
+
+
+@pytest.fixture
+def pool(smollm2: Path, tmp_path: Path) -> Iterator[str]:
+    """The example's pool on this machine; its URL."""
+    port = free_port()
+    mapped = f"--map={MODEL_FOLDER}={smollm2.parent}"
+    running = Running(tmp_path, "run", EXAMPLES / "smollm2.yaml", mapped, "--port", port)
+    running.says("is ready")
+    yield f"http://127.0.0.1:{port}"
+    running.signal()
+    assert running.end(30) == 0
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_pool_of_the_example_serves_both_clients(pool: str) -> None:
+    said = run("sessions.py", pool)
+    assert "The capital of France is Paris." in said
+    assert said.endswith("They drew the same tokens.\n")
+    assert run("openai_chat.py", pool).endswith("it said the same.\n")
+
+
+@pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
+def test_the_clients_work_with_any_worker(name: str) -> None:
+    with live_worker() as worker:
+        assert "the same" in run(name, worker.url)
+
+
+def test_the_manifest_is_sound_and_names_the_file_that_is_fetched() -> None:
+    pool = load_manifest((EXAMPLES / "smollm2.yaml").read_text())
+    assert (pool.metadata.name, pool.metadata.namespace) == ("smollm2", "default")
+    source = pool.spec.model.source.host_path
+    assert source is not None
+    assert Path(source.path).parent == Path(MODEL_FOLDER)
+    assert f'FILE_NAME = "{Path(source.path).name}"' in (EXAMPLES / "fetch_smollm2.py").read_text()
