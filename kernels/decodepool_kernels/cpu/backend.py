@@ -233,7 +233,9 @@ class Team:
         return take_part(*self._arguments, scratch, *sync, member, self._threads)
 
     def step(self) -> None:
-        """Run one step with the whole team."""
+        """Run one step with the whole team. RuntimeError once it is closed: nobody would meet the caller."""
+        if self._counts[STOP]:
+            raise RuntimeError("the team is closed")
         self._passed = self._take_part(0)
 
     def close(self) -> None:

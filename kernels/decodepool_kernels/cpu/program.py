@@ -164,8 +164,8 @@ def take_part(
     member: int,
     members: int,
 ) -> int:
-    """Member 0 wakes the others, runs one step with them and returns the barriers passed; they run every step until told
-    to stop. One function, so that all of the above is compiled once.
+    """Member 0 wakes the others, runs one step with them and returns the barriers passed; they run every step until
+    told to stop. One function, so that all of the above is compiled once.
     """
     if member == 0:
         for _ in range(members - 1):

@@ -36,7 +36,7 @@ def _largest_magnitude(emit: Emit, halves: list[Value]) -> Value:
 def _split(emit: Emit, half: Value, inverse: Value) -> tuple[Value, Value, Value]:
     """Return q (i32), hi and lo (i8) of 16 activations."""
     b = emit.builder
-    q = b.fptosi(emit.call("llvm.rint.v16f32", b.fmul(half, emit.splat(inverse))), vector(I32))
+    q = emit.to_integers(emit.call("llvm.rint.v16f32", b.fmul(half, emit.splat(inverse))))
     high = b.ashr(b.add(q, constant(128, I32)), constant(8, I32))
     low = b.sub(q, b.shl(high, constant(8, I32)))
     return q, b.trunc(high, vector(I8)), b.trunc(low, vector(I8))

@@ -115,6 +115,10 @@ class Emit:
         """Load f16 lanes as f32 (exact)."""
         return self.builder.fpext(self.load(address, vector(F16, count), offset_bytes), vector(F32, count))
 
+    def to_integers(self, x: Value) -> Value:
+        """Return 16 f32 of whole numbers as i32; NaN gives 0, where a plain conversion would be undefined."""
+        return self.call("llvm.fptosi.sat.v16i32.v16f32", x, result=vector(I32))
+
     def exp(self, x: Value) -> Value:
         """Return e^x for x <= 88 by Cephes' polynomial, within 2 ulp; exactly 0 below -87; NaN stays NaN."""
         b = self.builder
@@ -127,6 +131,6 @@ class Emit:
         for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             p = self.fma(p, r, constant(coefficient))
         p = self.fma(b.fmul(r, r), p, b.fadd(r, constant(1.0)))
-        exponent = b.shl(b.add(b.fptosi(n, vector(I32)), constant(127, I32)), constant(23, I32))
+        exponent = b.shl(b.add(self.to_integers(n), constant(127, I32)), constant(23, I32))
         result = b.fmul(p, b.bitcast(exponent, vector(F32)))
         return b.select(small, constant(0.0), result)
