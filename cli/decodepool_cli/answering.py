@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -23,7 +25,7 @@ from decodepool_worker.text.errors import TemplateFault
 from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
 
-from decodepool_cli.engines import load, tokenizer_of, wanted_plan
+from decodepool_cli.engines import opened, tokenizer_of
 from decodepool_cli.faults import bad_input
 from decodepool_cli.model import Model
 
@@ -66,7 +68,8 @@ class Ask:
     threads: int | None
 
 
-def begin_answer(ask: Ask, model: Model, shape: ModelShape, out: TextIO) -> Answer:
+@contextmanager
+def answering(ask: Ask, model: Model, shape: ModelShape, out: TextIO) -> Iterator[Answer]:
     """Load the model with room for one session, and give that the prompt. Bad input before anything is loaded."""
     try:
         check_sampling(ask.sampling, shape.vocabulary_size)
@@ -77,15 +80,15 @@ def begin_answer(ask: Ask, model: Model, shape: ModelShape, out: TextIO) -> Answ
     context = ask.context_tokens or min(len(tokens) + ask.max_tokens, shape.max_context_tokens)
     if not 0 < len(tokens) <= context:
         raise bad_input(f"--prompt: {len(tokens)} tokens, and the context is {context}")
-    loaded = load(ask.file, wanted_plan(Wanted(context, 1, ask.kv_type))).engine(ask.threads)
-    residence = Residence(
-        loaded.engine,
-        lambda after: tokenizer.detokenizer(after=after),
-        context_tokens=context,
-        sessions=1,
-    )
-    session = residence.create(tokens, seed=ask.seed, sampling=ask.sampling)
-    return Answer(residence, session, DecodeRequest(ask.max_tokens, stop_tokens=tokenizer.eos_ids), out)
+    with opened(ask.file, Wanted(context, 1, ask.kv_type, threads=ask.threads)) as loaded:
+        residence = Residence(
+            loaded.engine,
+            lambda after: tokenizer.detokenizer(after=after),
+            context_tokens=context,
+            sessions=1,
+        )
+        session = residence.create(tokens, seed=ask.seed, sampling=ask.sampling)
+        yield Answer(residence, session, DecodeRequest(ask.max_tokens, stop_tokens=tokenizer.eos_ids), out)
 
 
 @dataclass(eq=False)

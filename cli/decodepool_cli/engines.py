@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from decodepool_sizing.capacity import CapacityPlan
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.readers import file_reader
-from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, assemble, plan_worker, read_model, usable_cores
+from decodepool_worker.engine.open import Loaded, Wanted, assemble, open_model, plan_worker, read_model, usable_cores
 from decodepool_worker.text.errors import BadTokenizer, NoTokenizer
 from decodepool_worker.text.tokenizer import Tokenizer
-from decodepool_worker.weights.loader import LoadedWeights, load_weights
+from decodepool_worker.weights.loader import load_weights
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.loading import progress_bar
 from decodepool_cli.model import Model
 
-Planner = Callable[[ModelFile], CapacityPlan]
+
+@contextmanager
+def opened(file: Path, wanted: Wanted) -> Iterator[Loaded]:
+    """Open a model for the time of a `with`. A fault of the file is bad input, and names the file."""
+    try:
+        with progress_bar(file.name) as progress:
+            loaded = open_model(file, wanted, progress)
+    except BadModelFile as error:
+        raise bad_input(f"{file}: {error}") from None
+    try:
+        yield loaded
+    finally:
+        loaded.engine.close()
 
 
-@dataclass(frozen=True)
-class Weighed:
-    """A model whose weights are in memory, and the plan for its engines."""
-
-    model: ModelFile
-    plan: CapacityPlan
-    weights: LoadedWeights
-
-    def engine(self, threads: int | None = None) -> Loaded:
-        """Return an engine on these weights; all cores where no number of threads is given."""
-        return assemble(self.model, self.weights, self.plan, threads or usable_cores())
-
-
-def wanted_plan(wanted: Wanted) -> Planner:
-    """Return the planner of what is wanted."""
-    return lambda model: plan_worker(model, wanted)
-
-
-def load(file: Path, planner: Planner) -> Weighed:
-    """Plan, then load. A fault of the file is bad input, and names the file; CannotFit as `plan_worker` raises it."""
+@contextmanager
+def opened_for_logits(file: Path, wanted: Wanted, rows: int) -> Iterator[Loaded]:
+    """Open a model as `opened` does, with logits rows for `rows` rows of a step, however few the sessions."""
+    threads = wanted.threads or usable_cores()
     try:
         with file_reader(file) as reader, progress_bar(file.name) as progress:
             model = read_model(reader)
-            plan = planner(model)
-            weights = load_weights(reader, model.header, model.shape, threads=usable_cores(), progress=progress)
+            plan = replace(plan_worker(model, wanted), sessions=rows)
+            weights = load_weights(reader, model.header, model.shape, threads=threads, progress=progress)
     except BadModelFile as error:
         raise bad_input(f"{file}: {error}") from None
-    return Weighed(model, plan, weights)
+    loaded = assemble(model, weights, plan, threads)
+    try:
+        yield loaded
+    finally:
+        loaded.engine.close()
 
 
 def tokenizer_of(model: Model) -> Tokenizer:

@@ -46,7 +46,7 @@ def generate(
         raise bad_input("--system: there is no chat template to put it into")
     from decodepool_worker.engine.rows import Sampling  # noqa: PLC0415 - see `loading`
 
-    from decodepool_cli.answering import Ask, Words, begin_answer  # noqa: PLC0415
+    from decodepool_cli.answering import Ask, Words, answering  # noqa: PLC0415
 
     ask = Ask(
         file=file,
@@ -58,7 +58,8 @@ def generate(
         kv_type=kv_type,
         threads=threads,
     )
-    _tell(begin_answer(ask, model, shape, sys.stdout), quiet=quiet)
+    with answering(ask, model, shape, sys.stdout) as answer:
+        _tell(answer, quiet=quiet)
 
 
 def _tell(answer: Answer, *, quiet: bool) -> None:

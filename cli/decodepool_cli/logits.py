@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,12 +46,15 @@ def logits(
     ids = _text_ids(model, text, special=special) if text is not None else token_ids(tokens or "", shape)
     if not ids:
         raise bad_input("--text: this is a text of no tokens")
-    with written_aside(out, "--out") as aside:
-        loaded = _open(file, len(ids), kv_type, rows, threads)
+    from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - see `loading`
+
+    from decodepool_cli.engines import opened_for_logits  # noqa: PLC0415
+
+    wanted = Wanted(len(ids), sessions=1, kv_type=kv_type, threads=threads)
+    with written_aside(out, "--out") as aside, opened_for_logits(file, wanted, min(rows, len(ids))) as loaded:
         array = np.lib.format.open_memmap(aside, "w+", np.float32, (len(ids), shape.vocabulary_size))
-        fill(array, loaded, ids)
+        fill(array, loaded.engine, ids)
         array.flush()
-        loaded.close()
 
 
 def token_ids(text: str, shape: ModelShape) -> list[int]:
@@ -71,17 +73,6 @@ def _text_ids(model: Model, text: str, *, special: bool) -> list[int]:
     from decodepool_cli.engines import tokenizer_of  # noqa: PLC0415 - see `loading`
 
     return tokenizer_of(model).encode(text, special=special)
-
-
-def _open(file: Path, length: int, kv_type: KVType, rows: int, threads: int | None) -> Engine:
-    """Open a model for one session of `length` tokens, of which each row of a step keeps its logits."""
-    from decodepool_worker.engine.open import Wanted, plan_worker  # noqa: PLC0415 - see `loading`
-
-    from decodepool_cli.engines import load  # noqa: PLC0415
-
-    wanted = Wanted(length, sessions=1, kv_type=kv_type)
-    weighed = load(file, lambda model: replace(plan_worker(model, wanted), sessions=min(rows, length)))
-    return weighed.engine(threads).engine
 
 
 def fill(array: NDArray[np.float32], engine: Engine, ids: list[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from decodepool_sizing.kv import KVType, pages
 from decodepool_worker.engine.open import Loaded, Wanted, usable_cores
 
-from decodepool_cli.engines import load, wanted_plan
+from decodepool_cli.engines import opened
 from decodepool_cli.measuring import ROOM_TOKENS, Timing, copy_context, time_decode, time_prefill
 from decodepool_cli.provenance import provenance
 
@@ -27,24 +27,28 @@ class Subject:
 
 
 def measure(subject: Subject) -> dict[str, Any]:
-    """Load the model with room for the widest step, and measure. Sessions hold copies of one prompt, each its own."""
-    wanted = Wanted(subject.context + ROOM_TOKENS, max(subject.widths), subject.kv_type)
-    loaded = load(subject.file, wanted_plan(wanted)).engine(subject.threads)
-    memory = _memory(loaded)
-    tables = _tables(loaded, max(subject.widths))
-    prefill = time_prefill(loaded.engine, tables[0], _prompt(subject.context, loaded.engine.vocabulary_size))
+    """Load the model with room for the widest step, and measure."""
+    wanted = Wanted(subject.context + ROOM_TOKENS, max(subject.widths), subject.kv_type, threads=subject.threads)
+    with opened(subject.file, wanted) as loaded:
+        return {
+            **provenance(),
+            "model": subject.file.name,
+            "device": subject.device,
+            "threads": subject.threads or usable_cores(),
+            "memory": _memory(loaded),
+            **_times(subject, loaded),
+        }
+
+
+def _times(subject: Subject, loaded: Loaded) -> dict[str, Any]:
+    """Time the prompt, then steps. Sessions hold copies of one prompt, each its own."""
+    engine, tables = loaded.engine, _tables(loaded, max(subject.widths))
+    prefill = time_prefill(engine, tables[0], _prompt(subject.context, engine.vocabulary_size))
     for table in tables[1:]:
-        copy_context(loaded.engine, tables[0], table, subject.context)
-    decode = [_decode_row(subject, n, time_decode(loaded.engine, tables[:n], subject.context)) for n in subject.widths]
-    loaded.engine.close()
+        copy_context(engine, tables[0], table, subject.context)
     return {
-        **provenance(),
-        "model": subject.file.name,
-        "device": subject.device,
-        "threads": subject.threads or usable_cores(),
-        "decode": decode,
+        "decode": [_decode_row(subject, n, time_decode(engine, tables[:n], subject.context)) for n in subject.widths],
         "prefill": [_prefill_row(subject, prefill)],
-        "memory": memory,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ from decodepool_worker.engine.open import Wanted, usable_cores
 from decodepool_worker.verify.gates import Gate, GateResult, run_gate, run_gates
 from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, BrokenGate, Lab
 from decodepool_worker.verify.row_gates import chunks, company
+from decodepool_worker.verify.witness import Memory
 
-from decodepool_cli.engines import Weighed, load, wanted_plan
+from decodepool_cli.engines import opened
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,20 @@ class Verification:
                 return
 
     def _all(self) -> Iterator[GateResult]:
-        weighed = load(self.file, wanted_plan(Wanted(CONTEXT_TOKENS, SESSIONS, self.kv_type)))
-        engine = weighed.engine(self.threads).engine
-        lab = Lab(engine)
-        yield from run_gates(lab)
-        engine.close()
+        memory = Memory()
+        with self._lab(self.threads, memory) as lab:
+            yield from run_gates(lab)
         for threads in sorted({1, self.threads + 1} - {self.threads}):
-            yield self._with_threads(weighed, lab, threads)
+            with self._lab(threads, memory) as other:
+                name = f"{threads} thread{'s' if threads > 1 else ''}"
+                yield run_gate(Gate(name, _row_gates), other)
         yield run_gate(Gate("fresh process", self._fresh_process), lab)
 
-    def _with_threads(self, weighed: Weighed, lab: Lab, threads: int) -> GateResult:
-        engine = weighed.engine(threads).engine
-        try:
-            name = f"{threads} thread{'s' if threads > 1 else ''}"
-            return run_gate(Gate(name, _row_gates), Lab(engine, lab.witness.memory))
-        finally:
-            engine.close()
+    @contextmanager
+    def _lab(self, threads: int, memory: Memory) -> Iterator[Lab]:
+        wanted = Wanted(CONTEXT_TOKENS, SESSIONS, self.kv_type, threads=threads)
+        with opened(self.file, wanted) as loaded:
+            yield Lab(loaded.engine, memory)
 
     def _fresh_process(self, lab: Lab) -> None:
         """Have `decodepool logits` compute a stream elsewhere, and compare every row of its file."""
