@@ -21,7 +21,6 @@ from numba.core import cgutils
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.kv import KV_F16, PAGE_TOKENS, widen_head
 from decodepool_kernels.cpu.memory import float32_at
-from decodepool_kernels.cpu.team import share
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
 
 GROUP_BLOCKS = 8
@@ -310,10 +309,9 @@ def attend_unit(
 def attention(
     kind: int, q: int, stride: int, kv_heads: int, group_heads: int, width: int, scale: Any,
     key_base: int, value_base: int, page_bytes: int, tables: Any, table_width: int, row_tables: Any, positions: Any,
-    unit_rows: Any, unit_counts: Any, units: int, out: int, out_stride: int, scratch: int, member: int, members: int,
+    unit_rows: Any, unit_counts: Any, out: int, out_stride: int, scratch: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Attend for this member's share of (unit, kv head); a unit is up to UNIT_ROWS consecutive rows of one session."""
-    first, last = share(units * kv_heads, member, members)
+    """Attend for items (unit, kv head); a unit is up to UNIT_ROWS consecutive rows of one session."""
     for item in range(first, last):
         unit, kv_head = item // kv_heads, item % kv_heads
         row = unit_rows[unit]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +18,8 @@ from decodepool_kernels.cpu.matmul import TILE_BYTES
 from decodepool_kernels.cpu.memory import CACHE_LINE_BYTES, address, aligned_bytes
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.cpu.program import ROWS, STOP, UNITS, WANTED, take_part
+from decodepool_kernels.cpu.team import SHARED_BYTES
 from decodepool_kernels.graph import Attention, Graph
-
-SEMAPHORE_BYTES = 64
-"""More than any libc's sem_t."""
-
-_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -212,12 +207,10 @@ class Team:
         threads: int,
     ) -> None:
         self.scratch = aligned_bytes(scratch_bytes_each * threads)
-        self._sync = aligned_bytes(CACHE_LINE_BYTES + SEMAPHORE_BYTES)
+        self._shared = aligned_bytes(SHARED_BYTES)
+        self._tallies = np.zeros(2 * len(program.records), np.int64)
         self._counts = counts
-        self._passed = 0
         self._threads = threads
-        self._start = address(self._sync) + CACHE_LINE_BYTES
-        _LIBC.sem_init(ctypes.c_void_p(self._start), 0, 0)
         self._arguments = (program.records, program.reals, counts, inputs.arrays())
         self._scratch_bytes_each = scratch_bytes_each
         self._followers = [
@@ -227,22 +220,21 @@ class Team:
         for thread in self._followers:
             thread.start()
 
-    def _take_part(self, member: int) -> int:
+    def _take_part(self, member: int) -> None:
         scratch = address(self.scratch) + member * self._scratch_bytes_each
-        sync = (address(self._sync), self._start, self._passed)
-        return take_part(*self._arguments, scratch, *sync, member, self._threads)
+        take_part(*self._arguments, scratch, address(self._shared), self._tallies, member, self._threads)
 
     def step(self) -> None:
-        """Run one step with the whole team. RuntimeError once it is closed: nobody would meet the caller."""
+        """Run one step with the whole team. RuntimeError once it is closed."""
         if self._counts[STOP]:
             raise RuntimeError("the team is closed")
-        self._passed = self._take_part(0)
+        self._take_part(0)
 
     def close(self) -> None:
         """Tell the other members to end, and wait until they have."""
-        self._counts[STOP] = 1
-        for _ in self._followers:
-            _LIBC.sem_post(ctypes.c_void_p(self._start))
+        if not self._counts[STOP]:
+            self._counts[STOP] = 1
+            self._take_part(0)
         for thread in self._followers:
             thread.join()
         self._followers.clear()

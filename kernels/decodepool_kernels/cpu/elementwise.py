@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
-from decodepool_kernels.cpu.team import share
 from decodepool_kernels.cpu.vector import ADDRESS, F32, Emit, constant, vector
 
 VECTOR_BYTES = 64
@@ -40,18 +39,16 @@ def _swiglu_lanes(typing_context: Any, gate: Any, up: Any, out: Any) -> Any:
 
 
 @compiled
-def add(a: int, b: int, out: int, vectors: int, member: int, members: int) -> None:
-    """out = a + b over this member's share of `vectors` runs of 16 floats."""
-    first, last = share(vectors, member, members)
+def add(a: int, b: int, out: int, first: int, last: int) -> None:
+    """out = a + b, items being runs of 16 floats."""
     for item in range(first, last):
         offset = item * VECTOR_BYTES
         _add_lanes(a + offset, b + offset, out + offset)
 
 
 @compiled
-def swiglu(gate: int, up: int, out: int, vectors: int, member: int, members: int) -> None:
-    """out = silu(gate) * up over this member's share of `vectors` runs of 16 floats."""
-    first, last = share(vectors, member, members)
+def swiglu(gate: int, up: int, out: int, first: int, last: int) -> None:
+    """out = silu(gate) * up, items being runs of 16 floats."""
     for item in range(first, last):
         offset = item * VECTOR_BYTES
         _swiglu_lanes(gate + offset, up + offset, out + offset)

@@ -12,7 +12,6 @@ from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 from decodepool_kernels.cpu.jit import compiled
 from decodepool_kernels.cpu.memory import float32_at
 from decodepool_kernels.cpu.scalar import fma, load_f16, load_u8
-from decodepool_kernels.cpu.team import share
 
 GROUP = 4
 
@@ -36,10 +35,9 @@ def _scale(scales: int, part: int, lane: int, scale_bytes: int) -> Any:
 @compiled
 def embed_quantised(
     codes: int, scales: int, zero: int, code_bytes: int, scale_stride: int, bits: int, sub_block: int, has_minimum: int,
-    scale_bytes: int, blocks: int, tokens: Any, out: int, stride: int, rows: int, member: int, members: int,
+    scale_bytes: int, blocks: int, tokens: Any, out: int, stride: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write the embedding of this member's share of rows, f32."""
-    first, last = share(rows, member, members)
+    """Write the embedding of rows, f32."""
     parts = BLOCK_INPUTS // sub_block
     for row in range(first, last):
         tile, lane = tokens[row] // TILE_OUTPUTS, tokens[row] % TILE_OUTPUTS
@@ -77,12 +75,10 @@ def embed_float(
     tokens: Any,
     out: int,
     stride: int,
-    rows: int,
-    member: int,
-    members: int,
+    first: int,
+    last: int,
 ) -> None:
-    """Write the embedding of this member's share of rows from an F32, F16 or BF16 matrix."""
-    first, last = share(rows, member, members)
+    """Write the embedding of rows from an F32, F16 or BF16 matrix."""
     for row in range(first, last):
         tile, lane = tokens[row] // TILE_OUTPUTS, tokens[row] % TILE_OUTPUTS
         width = blocks * BLOCK_INPUTS

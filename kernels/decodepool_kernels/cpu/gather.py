@@ -6,12 +6,10 @@ from typing import Any
 
 from decodepool_kernels.cpu.jit import compiled
 from decodepool_kernels.cpu.memory import float32_at
-from decodepool_kernels.cpu.team import share
 
 
 @compiled
-def gather(x: int, stride: int, out: int, width: int, picked: Any, rows: int, member: int, members: int) -> None:
+def gather(x: int, stride: int, out: int, width: int, picked: Any, first: int, last: int) -> None:
     """Copy row `picked[r]` of x to row r of out."""
-    first, last = share(rows, member, members)
     for row in range(first, last):
         float32_at(out + row * stride, width)[:] = float32_at(x + picked[row] * stride, width)

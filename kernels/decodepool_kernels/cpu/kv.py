@@ -14,7 +14,6 @@ import numpy as np
 from decodepool_kernels.cpu.jit import compiled
 from decodepool_kernels.cpu.memory import float32_at
 from decodepool_kernels.cpu.scalar import load_f16, load_i8, round_f16, store_f16, store_i8, widen_f16
-from decodepool_kernels.cpu.team import share
 
 PAGE_TOKENS = 64
 KV_KINDS = ("f32", "f16", "q8_0")
@@ -75,10 +74,9 @@ def append_quantised(values: Any, where: int, is_key: bool, token: int, width: i
 @compiled
 def append(
     kind: int, x: int, stride: int, heads: int, width: int, base: int, page_bytes: int, is_key: int,
-    tables: Any, table_width: int, row_tables: Any, positions: Any, rows: int, member: int, members: int,
+    tables: Any, table_width: int, row_tables: Any, positions: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Write this member's share of rows x heads into their pages of one layer at address `base`."""
-    first, last = share(rows * heads, member, members)
+    """Write items (row, head) into their pages of one layer at address `base`."""
     for item in range(first, last):
         row, head = item // heads, item % heads
         position = positions[row]

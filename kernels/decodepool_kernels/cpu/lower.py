@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from decodepool_kernels import graph as g
 from decodepool_kernels.cpu.arena import Buffer, meetings, place
+from decodepool_kernels.cpu.elementwise import VECTOR_BYTES
 from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, TILE_BYTES
 from decodepool_kernels.cpu.memory import address, aligned_bytes
 from decodepool_kernels.cpu.packing import PackedMatrix, QuantMatrix
@@ -25,12 +26,16 @@ Operand = int | Buffer
 
 @dataclass(frozen=True)
 class Record:
-    """One operation with its operands still symbolic. `reads` and `writes` are what barriers and reuse follow."""
+    """One operation with its operands still symbolic. `reads` and `writes` are what meetings and reuse follow; the work
+    is `items` pieces and `row_items` more for each row.
+    """
 
     op: Op
     operands: tuple[Operand, ...]
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
+    items: int = 0
+    row_items: int = 0
     real: float = 0.0
     domain: Domain = Domain.STEP
 
@@ -89,6 +94,9 @@ class Lowering:
     def _stride(self, width: int) -> int:
         return round_up(width, BLOCK_INPUTS) * 4
 
+    def _vectors(self, tensor: g.Tensor) -> int:
+        return self._stride(tensor.width) // VECTOR_BYTES
+
     def _new(self, row_bytes: int) -> Buffer:
         return Buffer(row_bytes * self.max_rows)
 
@@ -112,7 +120,9 @@ class Lowering:
         frequencies = np.array(rotation.frequencies, np.float64)
         self._constants.append(frequencies)
         table = self._tables[rotation] = self._new(half * 8)
-        self._emit(Op.ROPE_TABLE, (address(frequencies), half, table), (), (table,), real=rotation.magnitude)
+        self._emit(
+            Op.ROPE_TABLE, (address(frequencies), half, table), (), (table,), row_items=1, real=rotation.magnitude
+        )
 
     def _embed(self, op: g.Embed) -> None:
         matrix, out = self.weights.matrices[op.matrix.name], self._tensor(op.out)
@@ -124,20 +134,21 @@ class Lowering:
                 layout.code_bits, layout.sub_block, int(layout.has_minimum), layout.scale_bytes, matrix.blocks,
                 out, stride,
             )  # fmt: skip
-            return self._emit(Op.EMBED_QUANTISED, operands, (), (out,))
+            return self._emit(Op.EMBED_QUANTISED, operands, (), (out,), row_items=1)
         operands = (matrix.kind, address(matrix.weights), matrix.element_bytes, matrix.blocks, out, stride)
-        return self._emit(Op.EMBED_FLOAT, operands, (), (out,))
+        return self._emit(Op.EMBED_FLOAT, operands, (), (out,), row_items=1)
 
     def _norm(self, op: g.Norm) -> None:
         x, out = self._tensor(op.x), self._tensor(op.out)
         operands = (x, self._vector(op.weight), out, self._stride(op.x.width), op.x.width // op.heads, op.heads)
-        self._emit(Op.NORM, operands, (x,), (out,), real=op.epsilon)
+        self._emit(Op.NORM, operands, (x,), (out,), row_items=op.heads, real=op.epsilon)
 
     def _quantise(self, x: Buffer, width: int, domain: Domain) -> Buffer:
         if x not in self._quantised:
             blocks = width // BLOCK_INPUTS
             target = self._quantised[x] = self._new(blocks * ACTIVATION_BYTES)
-            self._emit(Op.QUANTISE, (x, self._stride(width), target, blocks), (x,), (target,), domain=domain)
+            operands = (x, self._stride(width), target)
+            self._emit(Op.QUANTISE, operands, (x,), (target,), row_items=blocks, domain=domain)
         return self._quantised[x]
 
     def _product(
@@ -148,15 +159,15 @@ class Lowering:
             q = self._quantise(x, width, Domain.STEP if domain is Domain.STEP else Domain.WANTED)
             operands: tuple[Operand, ...] = (
                 matrix.kind, address(matrix.codes), address(matrix.scales), matrix.zero, matrix.code_bytes,
-                matrix.scale_bytes, matrix.tiles, matrix.blocks, q, bias, out, stride,
+                matrix.scale_bytes, matrix.blocks, q, bias, out, stride,
             )  # fmt: skip
-            return self._emit(Op.MATMUL, operands, (q,), writes, domain=domain)
+            return self._emit(Op.MATMUL, operands, (q,), writes, items=matrix.tiles, domain=domain)
         block_bytes = BLOCK_INPUTS * TILE_BYTES // 4 * matrix.element_bytes
         operands = (
-            matrix.kind, address(matrix.weights), block_bytes, matrix.tiles, matrix.blocks,
+            matrix.kind, address(matrix.weights), block_bytes, matrix.blocks,
             x, self._stride(width), bias, out, stride,
         )  # fmt: skip
-        return self._emit(Op.MATMUL_FLOAT, operands, (x,), writes, domain=domain)
+        return self._emit(Op.MATMUL_FLOAT, operands, (x,), writes, items=matrix.tiles, domain=domain)
 
     def _matmul(self, op: g.MatMul) -> None:
         out, matrix = self._tensor(op.out), self.weights.matrices[op.matrix.name]
@@ -168,7 +179,7 @@ class Lowering:
         x, table = self._tensor(op.x), self._tables[op.rotation]
         width, half = op.x.width // op.heads, len(op.rotation.frequencies)
         operands = (x, self._stride(op.x.width), op.heads, width, half, int(op.rotation.interleaved), table)
-        self._emit(Op.ROPE, operands, (x, table), (x,))
+        self._emit(Op.ROPE, operands, (x, table), (x,), row_items=op.heads)
         self._quantised.pop(x, None)
 
     def _attention(self, op: g.Attention) -> None:
@@ -180,28 +191,30 @@ class Lowering:
             operands: tuple[Operand, ...] = (
                 kind, source, stride, op.kv_heads, width, base, layer.page_bytes, is_key, self.table_width,
             )  # fmt: skip
-            self._emit(Op.APPEND, operands, (source,), (pages,))
+            self._emit(Op.APPEND, operands, (source,), (pages,), row_items=op.kv_heads)
         q, out = self._tensor(op.q), self._tensor(op.out)
         operands = (
             kind, q, self._stride(op.q.width), op.kv_heads, op.heads // op.kv_heads, width, *layer.addresses,
             layer.page_bytes, self.table_width, out, self._stride(op.out.width),
         )  # fmt: skip
-        self._emit(Op.ATTENTION, operands, (q, *kept), (out,), real=op.scale)
+        self._emit(
+            Op.ATTENTION, operands, (q, *kept), (out,), row_items=op.kv_heads, real=op.scale, domain=Domain.UNITS
+        )
 
     def _swiglu(self, op: g.SwiGlu) -> None:
         gate, up, out = (self._tensor(tensor) for tensor in (op.gate, op.up, op.out))
-        self._emit(Op.SWIGLU, (gate, up, out, self._stride(op.out.width) // 64), (gate, up), (out,))
+        self._emit(Op.SWIGLU, (gate, up, out), (gate, up), (out,), row_items=self._vectors(op.out))
 
     def _add(self, op: g.Add) -> None:
         a, b, out = (self._tensor(tensor) for tensor in (op.a, op.b, op.out))
-        self._emit(Op.ADD, (a, b, out, self._stride(op.out.width) // 64), (a, b), (out,))
+        self._emit(Op.ADD, (a, b, out), (a, b), (out,), row_items=self._vectors(op.out))
 
     def _logits(self, op: g.Logits) -> None:
         x, width, stride = self._tensor(op.x), op.x.width, self._stride(op.x.width)
         picked, normed = self._new(stride), self._new(stride)
-        self._emit(Op.GATHER, (x, stride, picked, width), (x,), (picked,), domain=Domain.WANTED)
+        self._emit(Op.GATHER, (x, stride, picked, width), (x,), (picked,), row_items=1, domain=Domain.WANTED)
         operands = (picked, self._vector(op.weight), normed, stride, width, 1)
-        self._emit(Op.NORM, operands, (picked,), (normed,), real=op.epsilon, domain=Domain.WANTED)
+        self._emit(Op.NORM, operands, (picked,), (normed,), row_items=1, real=op.epsilon, domain=Domain.WANTED)
         matrix = self.weights.matrices[op.matrix.name]
         self._product(normed, width, matrix, 0, self.logits.where, self.logits.stride_bytes, Domain.WANTED_TO_SLOTS)
 
@@ -216,7 +229,7 @@ class Lowering:
                 address(arena) + placement.offsets[item] if isinstance(item, Buffer) else item
                 for item in record.operands
             ]
-            words[index, :OPERANDS_AT] = record.op, must_meet, record.domain
+            words[index, :OPERANDS_AT] = record.op, must_meet, record.domain, record.items, record.row_items
             words[index, OPERANDS_AT : OPERANDS_AT + len(values)] = values
         reals = np.array([[record.real] for record in self.records], np.float64)
         return LoweredProgram(words, reals, arena, tuple(self._constants))

@@ -18,7 +18,6 @@ from numba.core import cgutils
 from decodepool_kernels.cpu.dot import DOTS, GROUP_INPUTS
 from decodepool_kernels.cpu.features import HOST_ISA
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
-from decodepool_kernels.cpu.team import share
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I8, I16, I32, I64, LANES, Emit, Value, constant, vector
 
 BLOCK_GROUPS = BLOCK_INPUTS // GROUP_INPUTS
@@ -154,14 +153,11 @@ def write_tile(totals: int, bias: int, out: int, out_stride: int, out_rows: Any,
 
 @compiled
 def matmul(
-    kind: int, codes: int, scales: int, zero: Any, code_bytes: int, scale_bytes: int, tiles: int, blocks: int,
+    kind: int, codes: int, scales: int, zero: Any, code_bytes: int, scale_bytes: int, blocks: int,
     activations: int, bias: int, out: int, out_stride: int, out_rows: Any, rows: int, totals: int,
-    member: int, members: int,
+    first: int, last: int,
 ) -> None:  # fmt: skip
-    """Multiply this member's share of tiles with every row. `code_bytes` and `scale_bytes` are those of one block of a
-    tile.
-    """
-    first, last = share(tiles, member, members)
+    """Multiply tiles with every row. `code_bytes` and `scale_bytes` are those of one block of a tile."""
     for tile in range(first, last):
         clear_totals(totals, rows)
         for block in range(blocks):

@@ -14,7 +14,6 @@ from numba.core import cgutils
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.matmul import TILE_BYTES, clear_totals, write_tile
-from decodepool_kernels.cpu.team import share
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I16, I32, I64, LANES, Emit, Value, constant, vector
 
 FLOAT_KINDS = ("F32", "F16", "BF16")
@@ -69,11 +68,10 @@ def fold_float_block(
 
 @compiled
 def matmul_float(
-    kind: int, weights: int, block_bytes: int, tiles: int, blocks: int, inputs: int, input_stride: int,
-    bias: int, out: int, out_stride: int, out_rows: Any, rows: int, totals: int, member: int, members: int,
+    kind: int, weights: int, block_bytes: int, blocks: int, inputs: int, input_stride: int,
+    bias: int, out: int, out_stride: int, out_rows: Any, rows: int, totals: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Multiply this member's share of tiles with every row."""
-    first, last = share(tiles, member, members)
+    """Multiply tiles with every row."""
     for tile in range(first, last):
         clear_totals(totals, rows)
         for block in range(blocks):

@@ -11,7 +11,6 @@ from typing import Any
 from numba.core import cgutils
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
-from decodepool_kernels.cpu.team import share
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I64, Emit, constant, vector
 
 
@@ -47,14 +46,10 @@ def norm(
     width: int,
     heads: int,
     epsilon: Any,
-    rows: int,
-    member: int,
-    members: int,
+    first: int,
+    last: int,
 ) -> None:
-    """Normalise this member's share of rows x heads vectors of `width` floats; heads lie side by side in a row of
-    `stride` bytes.
-    """
-    first, last = share(rows * heads, member, members)
+    """Normalise items (row, head) of `width` floats; heads lie side by side in a row of `stride` bytes."""
     vectors = (width + 15) // 16
     for item in range(first, last):
         offset = item // heads * stride + item % heads * width * 4

@@ -1,9 +1,8 @@
-"""The compiled interpreter: a step is a list of records, run by every member of the team with a barrier where an
-operation needs another's results.
+"""The compiled interpreter: a step is a list of records that every member of the team walks, claiming pieces of each.
 
-A record is a row of int64: operation, whether a barrier comes first, the rows it runs over (every row of the step, or
-those whose logits are wanted), then operands: addresses, strides in bytes and sizes, in the order in which its case
-below takes them. `reals` holds its two floats.
+A record is a row of int64: operation, whether members must meet first (it needs results of records before it, or
+overwrites what they read), the rows it runs over, the items of its work, then operands: addresses, strides in bytes and
+sizes, in the order in which its case below takes them. `reals` holds its float.
 """
 
 from __future__ import annotations
@@ -24,10 +23,23 @@ from decodepool_kernels.cpu.matmul_float import matmul_float
 from decodepool_kernels.cpu.norm import norm
 from decodepool_kernels.cpu.quantise import quantise
 from decodepool_kernels.cpu.rope import rope, rope_table
-from decodepool_kernels.cpu.team import barrier, sem_post, sem_wait
+from decodepool_kernels.cpu.team import (
+    PIECES_EACH,
+    atomic_add,
+    begin_step,
+    end_step,
+    enter_step,
+    leave_step,
+    next_step,
+    wait_for_count,
+    wake,
+)
 
 RECORD_WORDS = 20
-OPERANDS_AT = 3
+OP, MEETS, DOMAIN, FIXED_ITEMS, ROW_ITEMS, OPERANDS_AT = range(6)
+"""Where a record keeps its operation, whether it must meet, what it runs over, and the items it has: fixed + each
+row's.
+"""
 
 
 class Op(IntEnum):
@@ -49,106 +61,124 @@ class Op(IntEnum):
 
 
 class Domain(IntEnum):
-    """Which rows a record runs over, and where a matrix product puts them."""
+    """What a record's rows are: the step's, those whose logits are wanted, those again with their products going to
+    logits slots, or units of attention.
+    """
 
     STEP = 0
     WANTED = 1
     WANTED_TO_SLOTS = 2
+    UNITS = 3
 
 
 EMBED_QUANTISED, EMBED_FLOAT, ROPE_TABLE, NORM, QUANTISE, MATMUL, MATMUL_FLOAT = (int(op) for op in list(Op)[:7])
 ROPE, APPEND, ATTENTION, SWIGLU, ADD, GATHER = (int(op) for op in list(Op)[7:])
-TO_SLOTS = int(Domain.WANTED_TO_SLOTS)
+TO_SLOTS, OVER_UNITS = int(Domain.WANTED_TO_SLOTS), int(Domain.UNITS)
 
+TALLY_BYTES, DONE_AT = 16, 8
 ROWS, UNITS, WANTED, STOP = range(4)
 """Where `counts` keeps the step's rows, attention units, rows with wanted logits, and the word that ends the team."""
 
 
 @compiled
-def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, member: int, members: int) -> None:
+def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, first: int, last: int) -> None:
     out_rows = slots[:rows] if domain == TO_SLOTS else slots[:0]
     if op == MATMUL:
         matmul(
-            w[0], w[1], w[2], np.int32(w[3]), w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11],
-            out_rows, rows, totals, member, members,
+            w[0], w[1], w[2], np.int32(w[3]), w[4], w[5], w[6], w[7], w[8], w[9], w[10],
+            out_rows, rows, totals, first, last,
         )  # fmt: skip
     else:
-        matmul_float(
-            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], out_rows, rows, totals, member, members
-        )
+        matmul_float(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], out_rows, rows, totals, first, last)
 
 
 @compiled
-def _positional(op: int, w: Any, reals: Any, counts: Any, inputs: Any, scratch: int, member: int, members: int) -> None:
+def _positional(op: int, w: Any, reals: Any, inputs: Any, scratch: int, first: int, last: int) -> None:
     _, positions, row_tables, tables, unit_rows, unit_counts, _, _ = inputs
-    rows = counts[ROWS]
     if op == ROPE_TABLE:
-        rope_table(w[0], w[1], reals[0], positions, w[2], rows, member, members)
+        rope_table(w[0], w[1], reals[0], positions, w[2], first, last)
     elif op == ROPE:
-        rope(w[0], w[1], w[2], w[3], w[4], w[5], w[6], rows, member, members)
+        rope(w[0], w[1], w[2], w[3], w[4], w[5], w[6], first, last)
     elif op == APPEND:
-        append(
-            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], tables, w[8], row_tables, positions, rows, member, members
-        )
+        append(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], tables, w[8], row_tables, positions, first, last)
     else:
         attention(
             w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), w[6], w[7], w[8], tables, w[9],
-            row_tables, positions, unit_rows, unit_counts, counts[UNITS], w[10], w[11], scratch, member, members,
+            row_tables, positions, unit_rows, unit_counts, w[10], w[11], scratch, first, last,
         )  # fmt: skip
 
 
 @compiled
-def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, member: int, members: int) -> None:
+def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, first: int, last: int) -> None:
     tokens, wanted_rows = inputs[0], inputs[6]
     if op == EMBED_QUANTISED:
         embed_quantised(
-            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], tokens, w[10], w[11], rows, member, members
-        )
+            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], tokens, w[10], w[11], first, last
+        )  # fmt: skip
     elif op == EMBED_FLOAT:
-        embed_float(w[0], w[1], w[2], w[3], tokens, w[4], w[5], rows, member, members)
+        embed_float(w[0], w[1], w[2], w[3], tokens, w[4], w[5], first, last)
     elif op == NORM:
-        norm(w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), rows, member, members)
+        norm(w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), first, last)
     elif op == QUANTISE:
-        quantise(w[0], w[1], w[2], w[3], rows, member, members)
+        quantise(w[0], w[1], w[2], rows, first, last)
     elif op == SWIGLU:
-        swiglu(w[0], w[1], w[2], w[3] * rows, member, members)
+        swiglu(w[0], w[1], w[2], first, last)
     elif op == ADD:
-        add(w[0], w[1], w[2], w[3] * rows, member, members)
+        add(w[0], w[1], w[2], first, last)
     else:
-        gather(w[0], w[1], w[2], w[3], wanted_rows, rows, member, members)
+        gather(w[0], w[1], w[2], w[3], wanted_rows, first, last)
+
+
+@compiled
+def run_items(record: Any, reals: Any, inputs: Any, rows: int, scratch: int, first: int, last: int) -> None:
+    """Run items [first, last) of one record."""
+    op, words = record[OP], record[OPERANDS_AT:]
+    if op in (MATMUL, MATMUL_FLOAT):
+        _products(op, record[DOMAIN], words, inputs[7], rows, scratch, first, last)
+    elif op in (ROPE_TABLE, ROPE, APPEND, ATTENTION):
+        _positional(op, words, reals, inputs, scratch, first, last)
+    else:
+        _rowwise(op, words, reals, inputs, rows, first, last)
+
+
+@compiled
+def rows_of(domain: int, counts: Any) -> Any:
+    """Return how many rows (or units) a record runs over in this step."""
+    if domain == 0:
+        return counts[ROWS]
+    return counts[UNITS] if domain == OVER_UNITS else counts[WANTED]
 
 
 @compiled
 def run_records(
-    records: Any,
-    reals: Any,
-    counts: Any,
-    inputs: Any,
-    scratch: int,
-    arrivals: int,
-    passed: int,
-    member: int,
-    members: int,
-) -> int:
-    """Run one step as one member; return the barriers passed since the team began."""
+    records: Any, reals: Any, counts: Any, inputs: Any, scratch: int, shared: int, tallies: int, members: int
+) -> None:
+    """Run one step as one of its members.
+
+    `tallies` holds two counts a record: items claimed, and, at the first record since a meeting, items done since.
+    """
+    owed, group = 0, tallies + DONE_AT
     for index in range(records.shape[0]):
-        op, needs_barrier, domain = records[index, 0], records[index, 1], records[index, 2]
-        words = records[index, OPERANDS_AT:]
-        if needs_barrier:
-            passed += 1
-            barrier(arrivals, passed * members)
-        rows = counts[ROWS] if domain == 0 else counts[WANTED]
+        record = records[index]
+        claimed = tallies + index * TALLY_BYTES
+        if record[MEETS]:
+            wait_for_count(shared, group, owed)
+            owed, group = 0, claimed + DONE_AT
+        rows = rows_of(record[DOMAIN], counts)
         if rows == 0:
             continue
-        if op in (MATMUL, MATMUL_FLOAT):
-            _products(op, domain, words, inputs[7], rows, scratch, member, members)
-        elif op in (ROPE_TABLE, ROPE, APPEND, ATTENTION):
-            _positional(op, words, reals[index], counts, inputs, scratch, member, members)
-        else:
-            _rowwise(op, words, reals[index], inputs, rows, member, members)
-    passed += 1
-    barrier(arrivals, passed * members)
-    return passed
+        items = record[FIXED_ITEMS] + record[ROW_ITEMS] * rows
+        owed += items
+        piece = -(-items // (PIECES_EACH * members)) if members > 1 else items
+        while True:
+            first = atomic_add(claimed, piece)
+            if first >= items:
+                break
+            last = min(first + piece, items)
+            run_items(record, reals[index], inputs, rows, scratch, first, last)
+            atomic_add(group, last - first)
+            wake(shared, group)
+    wait_for_count(shared, group, owed)
 
 
 @entry
@@ -158,22 +188,27 @@ def take_part(
     counts: Any,
     inputs: Any,
     scratch: int,
-    arrivals: int,
-    start: int,
-    passed: int,
+    shared: int,
+    tallies: Any,
     member: int,
     members: int,
-) -> int:
-    """Member 0 wakes the others, runs one step with them and returns the barriers passed; they run every step until
-    told to stop. One function, so that all of the above is compiled once.
+) -> None:
+    """Member 0 runs one step, or the end of the team where `counts` says so; the others take part in every step until
+    then. One function, so that all of the above is compiled once.
     """
+    tallies_at = tallies.ctypes.data
     if member == 0:
-        for _ in range(members - 1):
-            sem_post(start)
-        return run_records(records, reals, counts, inputs, scratch, arrivals, passed, 0, members)
+        tallies[:] = 0
+        begin_step(shared)
+        if counts[STOP] == 0:
+            run_records(records, reals, counts, inputs, scratch, shared, tallies_at, members)
+        end_step(shared)
+        return
+    begun = 0
     while True:
-        while sem_wait(start) != 0:
-            pass
+        begun = next_step(shared, begun)
         if counts[STOP]:
-            return passed
-        passed = run_records(records, reals, counts, inputs, scratch, arrivals, passed, member, members)
+            return
+        if enter_step(shared):
+            run_records(records, reals, counts, inputs, scratch, shared, tallies_at, members)
+            leave_step(shared)

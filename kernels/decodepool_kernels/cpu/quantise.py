@@ -14,7 +14,6 @@ from llvmlite import ir
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, D_OFFSET, HALF_SUMS_OFFSET, SUM_OFFSET
-from decodepool_kernels.cpu.team import share
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I8, I32, LANES, Emit, Value, constant, vector
 
 LARGEST = 32512.0
@@ -72,9 +71,8 @@ def quantise_block(typing_context: Any, source: Any, target: Any) -> Any:
 
 
 @compiled
-def quantise(source: int, source_stride: int, target: int, blocks: int, rows: int, member: int, members: int) -> None:
-    """Quantise this member's share of (block, row); records lie block by block, rows inside."""
-    first, last = share(blocks * rows, member, members)
+def quantise(source: int, source_stride: int, target: int, rows: int, first: int, last: int) -> None:
+    """Quantise items (block, row); records lie block by block, rows inside."""
     for item in range(first, last):
         block, row = item // rows, item % rows
         quantise_block(source + row * source_stride + block * BLOCK_INPUTS * 4, target + item * ACTIVATION_BYTES)

@@ -12,15 +12,13 @@ import numpy as np
 from decodepool_kernels.cpu.jit import compiled
 from decodepool_kernels.cpu.memory import float32_at, float64_at
 from decodepool_kernels.cpu.scalar import fma
-from decodepool_kernels.cpu.team import share
 
 
 @compiled
 def rope_table(
-    frequencies: int, half: int, magnitude: float, positions: Any, table: int, rows: int, member: int, members: int
+    frequencies: int, half: int, magnitude: float, positions: Any, table: int, first: int, last: int
 ) -> None:
     """Write cosine and sine of every row and pair: table row = `half` cosines, then `half` sines."""
-    first, last = share(rows, member, members)
     frequency = float64_at(frequencies, half)
     for row in range(first, last):
         out = float32_at(table + row * half * 8, 2 * half)
@@ -39,12 +37,10 @@ def rope(
     half: int,
     interleaved: int,
     table: int,
-    rows: int,
-    member: int,
-    members: int,
+    first: int,
+    last: int,
 ) -> None:
     """Rotate in place the first 2 * half elements of each head: pairs (2i, 2i + 1), or (i, i + half)."""
-    first, last = share(rows * heads, member, members)
     for item in range(first, last):
         row, head = item // heads, item % heads
         values = float32_at(x + row * stride + head * width * 4, width)
