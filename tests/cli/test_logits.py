@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import Call
 from tests.cli.models import VOCABULARY, write_talking, write_untold
+from tests.cli.processes import Running, until
 from tests.tiny.reference import Reference
 
 TOKENS = [(i * 53 + 7) % VOCABULARY for i in range(75)]
@@ -91,3 +93,17 @@ def test_an_array_that_was_there_stays_until_the_new_one_is_whole(call: Call, un
     assert call("logits", untold, "--tokens", "1", "--out", out).code == 0
     assert np.load(out).shape == (1, VOCABULARY)
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_an_interrupt_leaves_no_half_of_an_array(untold: Path, tmp_path: Path, number: signal.Signals) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    words = ("logits", untold, "--rows", 1, "--tokens", listed([1] * 4000), "--out", place / "x.npy")
+    running = Running(tmp_path, *words)
+    until(lambda: list(place.iterdir()))
+    running.signal(number)
+    assert running.end() == 130
+    assert not list(place.iterdir())
+    assert running.err.read_text() == ""

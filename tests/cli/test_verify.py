@@ -9,6 +9,7 @@ from decodepool_worker.verify.gates import GATES
 
 from tests.cli.conftest import Call
 from tests.cli.models import write_untold
+from tests.cli.processes import Running, is_alive, until
 from tests.sizing.gguf_bytes import tiny
 
 
@@ -64,3 +65,14 @@ def test_a_model_whose_context_is_too_short_for_the_gates_is_refused(call: Call,
     assert done.code == 2
     assert "192" in done.err
     assert "100" in done.err
+
+
+@pytest.mark.slow
+def test_an_end_asked_for_takes_the_fresh_process_along(untold: Path, tmp_path: Path) -> None:
+    running = Running(tmp_path, "verify", untold, "--threads", 1)
+    until(running.children)
+    (child,) = running.children()
+    running.signal()
+    assert running.end() == 130
+    until(lambda: not is_alive(child), seconds=5)
+    assert running.err.read_text() == ""
