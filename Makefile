@@ -52,10 +52,6 @@ format: $(STAMP) ## rewrite the sources in the project's style
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
 
-.PHONY: golden
-golden: $(STAMP) ## rewrite the expected files of golden tests, to be reviewed as a diff
-	$(RUN) pytest --golden -m 'not slow and not model'
-
 .PHONY: bench
 bench: model ## measure this machine on SmolLM2
 	$(RUN) decodepool bench "$${XDG_CACHE_HOME:-$$HOME/.cache}/decodepool/models/SmolLM2-135M-Instruct.Q4_1.gguf"

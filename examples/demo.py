@@ -22,7 +22,7 @@ START_SECONDS = 300
 def pool() -> subprocess.Popen[bytes]:
     """Start the pool that the manifest describes."""
     models = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decodepool" / "models"
-    command = [Path(sys.executable).with_name("decodepool"), "run", MANIFEST, "--port", str(PORT)]
+    command = [str(Path(sys.executable).with_name("decodepool")), "run", str(MANIFEST), "--port", str(PORT)]
     return subprocess.Popen([*command, "--map", f"/var/lib/decodepool/models={models}"])
 
 

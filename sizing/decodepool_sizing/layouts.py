@@ -13,6 +13,9 @@ from math import prod
 
 TILE_OUTPUTS = 16
 BLOCK_INPUTS = 32
+GROUP_INPUTS = 4
+"""Inputs of one output that lie side by side: what one dot-product instruction takes."""
+BLOCK_GROUPS = BLOCK_INPUTS // GROUP_INPUTS
 ALIGNMENT_BYTES = 64
 
 
@@ -44,7 +47,12 @@ QUANT_LAYOUTS: dict[str, QuantLayout] = {
 }
 """A k-quant's scale is the product of an f16 and a small integer, exact in f32 and not in f16."""
 
+LAYOUT_KINDS: tuple[QuantLayout, ...] = tuple(dict.fromkeys(QUANT_LAYOUTS.values()))
+"""The distinct layouts; compiled code names one by its index."""
+
 FLOAT_BYTES: dict[str, int] = {"F32": 4, "F16": 2, "BF16": 2}
+FLOAT_KINDS = tuple(FLOAT_BYTES)
+"""Float types; compiled code names one by its index."""
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -12,13 +12,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+from decodepool_kernels.cpu.buffers import address
 from decodepool_kernels.cpu.dot import DOTS
 from decodepool_kernels.cpu.features import HOST_ISA
 from decodepool_kernels.cpu.jit import compiled
-from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, LAYOUT_KINDS, block_product
-from decodepool_kernels.cpu.memory import address
+from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, block_product
 from decodepool_kernels.cpu.packing import pack_quantised
-from decodepool_sizing.layouts import QuantLayout
+from decodepool_sizing.layouts import LAYOUT_KINDS, QuantLayout
 from numpy.typing import NDArray
 
 HERE = tuple(name for name in DOTS if name in {"generic", HOST_ISA} or (name == "avx2" and HOST_ISA == "vnni"))

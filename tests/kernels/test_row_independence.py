@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decodepool_kernels.cpu.matmul import LAYOUT_KINDS
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor
+from decodepool_sizing.layouts import LAYOUT_KINDS
 
 from tests.kernels.matrices import TYPES, planes
 from tests.kernels.probe import WIDTHS, Floats, Probe, Rows, assert_same_bits, numbers, vector

@@ -20,8 +20,8 @@ from numba.core import cgutils
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.kv import KV_F16, PAGE_TOKENS, widen_head
-from decodepool_kernels.cpu.memory import float32_at
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
+from decodepool_kernels.cpu.views import float32_at
 
 GROUP_BLOCKS = 8
 UNIT_ROWS = 16

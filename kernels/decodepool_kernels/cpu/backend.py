@@ -12,10 +12,10 @@ from decodepool_sizing.layouts import TILE_OUTPUTS, round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.cpu.attention import UNIT_ROWS, unit_scratch_floats
+from decodepool_kernels.cpu.buffers import CACHE_LINE_BYTES, address, aligned_bytes
 from decodepool_kernels.cpu.kv import PAGE_TOKENS
 from decodepool_kernels.cpu.lower import LogitsRows, LoweredProgram, Lowering, Weights
 from decodepool_kernels.cpu.matmul import TILE_BYTES
-from decodepool_kernels.cpu.memory import CACHE_LINE_BYTES, address, aligned_bytes
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.cpu.program import ROWS, STOP, UNITS, WANTED, take_part
 from decodepool_kernels.cpu.team import SHARED_BYTES

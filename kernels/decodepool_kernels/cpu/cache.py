@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
-import numba
 from decodepool_sizing import layouts
-from numba.core import config
 
 
 def kernel_digest() -> str:
     """Return a digest of these sources, of the layouts that are compiled into them, and of the compiler."""
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256(version("numba").encode())
     for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(layouts.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
@@ -42,5 +41,7 @@ def prepare_cache() -> bool:
             pass
     except (OSError, RuntimeError):
         return False
+    from numba.core import config  # noqa: PLC0415 - half a second, which a file that is refused need not wait for
+
     config.CACHE_DIR = str(directory)  # type: ignore[attr-defined]  # set by name at start-up
     return True

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from decodepool_sizing.layouts import BLOCK_INPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_INPUTS
 
 from decodepool_kernels.cpu.vector import I8, I16, I32, Emit, Value, constant, shuffled, vector
 
-GROUP_INPUTS = 4
 Groups = list[tuple[int, Value]]
 """Groups of codes with their number within the block."""
 

@@ -10,8 +10,8 @@ import numpy as np
 from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cpu.jit import compiled
-from decodepool_kernels.cpu.memory import float32_at
 from decodepool_kernels.cpu.scalar import fma, load_f16, load_u8
+from decodepool_kernels.cpu.views import float32_at
 
 GROUP = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from decodepool_kernels.cpu.jit import compiled
-from decodepool_kernels.cpu.memory import float32_at
+from decodepool_kernels.cpu.views import float32_at
 
 
 @compiled

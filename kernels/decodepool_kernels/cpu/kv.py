@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from decodepool_kernels.cpu.jit import compiled
-from decodepool_kernels.cpu.memory import float32_at
 from decodepool_kernels.cpu.scalar import load_f16, load_i8, round_f16, store_f16, store_i8, widen_f16
+from decodepool_kernels.cpu.views import float32_at
 
 PAGE_TOKENS = 64
 KV_KINDS = ("f32", "f16", "q8_0")

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from decodepool_kernels import graph as g
 from decodepool_kernels.cpu.arena import Buffer, meetings, place
+from decodepool_kernels.cpu.buffers import address, aligned_bytes
 from decodepool_kernels.cpu.elementwise import VECTOR_BYTES
 from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, TILE_BYTES
-from decodepool_kernels.cpu.memory import address, aligned_bytes
 from decodepool_kernels.cpu.packing import PackedMatrix, QuantMatrix
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.cpu.program import OPERANDS_AT, RECORD_WORDS, Domain, Op

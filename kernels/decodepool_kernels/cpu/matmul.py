@@ -11,23 +11,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, QUANT_LAYOUTS, TILE_OUTPUTS, QuantLayout
+from decodepool_sizing.layouts import BLOCK_GROUPS, BLOCK_INPUTS, LAYOUT_KINDS, TILE_OUTPUTS, QuantLayout
 from llvmlite import ir
 from numba.core import cgutils
 
-from decodepool_kernels.cpu.dot import DOTS, GROUP_INPUTS
+from decodepool_kernels.cpu.dot import DOTS
 from decodepool_kernels.cpu.features import HOST_ISA
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I8, I16, I32, I64, LANES, Emit, Value, constant, vector
 
-BLOCK_GROUPS = BLOCK_INPUTS // GROUP_INPUTS
 TILE_BYTES = TILE_OUTPUTS * 4
 ACTIVATION_BYTES = 80
 """One row's block of 32: hi (32 x s8), lo (32 x s8), d (f32), S of each half and of the whole (3 x i32)."""
 D_OFFSET, HALF_SUMS_OFFSET, SUM_OFFSET = 64, 68, 76
-
-LAYOUT_KINDS: tuple[QuantLayout, ...] = tuple(dict.fromkeys(QUANT_LAYOUTS.values()))
-"""The distinct ways of keeping codes; a matrix names its own by index."""
 
 
 def _load_codes(emit: Emit, codes: Value, layout: QuantLayout) -> list[Value]:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodepool_sizing.layouts import BLOCK_INPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_KINDS
 from llvmlite import ir
 from numba.core import cgutils
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.matmul import TILE_BYTES, clear_totals, write_tile
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I16, I32, I64, LANES, Emit, Value, constant, vector
-
-FLOAT_KINDS = ("F32", "F16", "BF16")
-"""Weight types by index, as a program names them."""
 
 
 def _load_weights(emit: Emit, kind: str, weights: Value, k: int) -> Value:

@@ -11,17 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, TILE_OUTPUTS, QuantLayout, round_up
+from decodepool_sizing.layouts import (
+    BLOCK_GROUPS,
+    BLOCK_INPUTS,
+    FLOAT_BYTES,
+    FLOAT_KINDS,
+    LAYOUT_KINDS,
+    TILE_OUTPUTS,
+    QuantLayout,
+    round_up,
+)
 from numpy.typing import NDArray
 
-from decodepool_kernels.cpu.matmul import BLOCK_GROUPS, LAYOUT_KINDS
-from decodepool_kernels.cpu.matmul_float import FLOAT_KINDS
-from decodepool_kernels.cpu.memory import aligned_bytes
+from decodepool_kernels.cpu.buffers import aligned_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class QuantMatrix:
-    """A packed quantised matrix. `zero` is what a code of 0 stands for, negated."""
+    """A packed quantised matrix. `zero` is the code that stands for 0."""
 
     layout: QuantLayout
     outputs: int

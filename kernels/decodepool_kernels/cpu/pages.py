@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from decodepool_kernels.cpu.buffers import address, aligned_bytes
 from decodepool_kernels.cpu.kv import KV_KINDS, head_bytes
-from decodepool_kernels.cpu.memory import address, aligned_bytes
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from decodepool_kernels.cpu.jit import compiled
-from decodepool_kernels.cpu.memory import float32_at, float64_at
 from decodepool_kernels.cpu.scalar import fma
+from decodepool_kernels.cpu.views import float32_at, float64_at
 
 
 @compiled
