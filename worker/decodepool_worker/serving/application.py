@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from decodepool_worker.serving.requests import json_answer
 from decodepool_worker.serving.route_table import ROUTES
 from decodepool_worker.serving.routes import Handler
 from decodepool_worker.serving.service import DOCUMENT, SERVICE, Service, service_of
+from decodepool_worker.serving.sse import ANSWERED
 from decodepool_worker.serving.translation import FORESEEN, translated
 
 logger = logging.getLogger("decodepool.http")
@@ -24,7 +26,7 @@ logger = logging.getLogger("decodepool.http")
 MAX_BODY_BYTES = 8 << 20
 """A body of the longest id list there may be, and twice the longest sensible text."""
 
-CLIENT_CLOSED = 499
+OK, CLIENT_CLOSED = 200, 499
 """What a request is counted as when its client left first; nobody gets this status."""
 
 
@@ -49,6 +51,9 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
         response = await handler(request)
         status = response.status
         return response
+    except asyncio.CancelledError:
+        status = OK if request.get(ANSWERED) else CLIENT_CLOSED
+        raise
     finally:
         _record(request, status, time.perf_counter() - began)
 

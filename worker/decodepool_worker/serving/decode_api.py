@@ -80,9 +80,9 @@ async def _stream_decode(request: web.Request, events: DecodeStream, served: Ser
             if isinstance(each, TokenEvent):
                 await stream.send(event("token", _token_data(each, served), each.position))
             elif fault := fault_of(each, service):
-                await stream.send(event("error", fault.body()))
+                await stream.send_last(event("error", fault.body()))
             else:
-                await stream.send(event("done", {**_ending(each, served), "text": each.text}))
+                await stream.send_last(event("done", {**_ending(each, served), "text": each.text}))
     return stream.response
 
 

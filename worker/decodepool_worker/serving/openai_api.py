@@ -84,7 +84,7 @@ async def _answered(
         async with event_stream(request, service.metrics) as stream:
             await _Chunks(stream, envelope, words, service, include_usage=body.include_usage()).write(choices)
             await opened.aclose()  # the places are free before the client hears of the end
-            await stream.send(DONE)
+            await stream.send_last(DONE)
         return stream.response
 
 

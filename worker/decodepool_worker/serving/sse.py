@@ -20,6 +20,9 @@ from decodepool_worker.serving.metrics import Metrics
 KEEP_ALIVE_SECONDS = 10.0
 STALL_SECONDS = 30.0
 
+ANSWERED = "answered"
+"""Set on a request whose stream has come to its end."""
+
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
@@ -49,6 +52,11 @@ class EventStream:
             if self._request.transport is not None:
                 self._request.transport.abort()
             raise ReaderStalledError(f"the client has not read for {STALL_SECONDS:.0f} s") from None
+
+    async def send_last(self, block: str) -> None:
+        """Write the stream's last events. Clients may hang up as soon as they have them: that is an answer, not a loss."""
+        self._request[ANSWERED] = True
+        await self.send(block)
 
     async def keep_alive(self) -> None:
         """Write a comment whenever nothing else was written for `KEEP_ALIVE_SECONDS`."""
