@@ -20,7 +20,7 @@ from decodepool_worker.serving.metrics import Metrics
 KEEP_ALIVE_SECONDS = 10.0
 STALL_SECONDS = 30.0
 
-ANSWERED = "answered"
+ANSWERED = web.RequestKey("answered", bool)
 """Set on a request whose stream has come to its end."""
 
 HEADERS = {
@@ -54,7 +54,7 @@ class EventStream:
             raise ReaderStalledError(f"the client has not read for {STALL_SECONDS:.0f} s") from None
 
     async def send_last(self, block: str) -> None:
-        """Write the stream's last events. Clients may hang up as soon as they have them: that is an answer, not a loss."""
+        """Write the last events; a client may hang up as soon as it has them, and has had its answer."""
         self._request[ANSWERED] = True
         await self.send(block)
 
