@@ -1,0 +1,190 @@
+"""A model's step on a GPU: the lowered program as one graph of launches a width, and the memory it works in."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from decodepool_sizing.layouts import round_up
+from numpy.typing import NDArray
+
+from decodepool_kernels.cpu.arena import place
+from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.inputs import WANTED, AttentionCut, RowRun, StepInputs
+from decodepool_kernels.cuda.library import KernelLibrary
+from decodepool_kernels.cuda.lower import DeviceMatrix, LogitsRows, Lowering, Record, Scratch, Weights, pointer
+from decodepool_kernels.cuda.packing import PackedMatrix
+from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.programs import Programs
+from decodepool_kernels.graph import Attention, Graph
+
+WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
+PARTIAL_SLOTS = 1024
+"""Chunk states of attention there is room for; rows beyond fold as they go."""
+COLUMN_MULTIPLE = 64
+ARGMAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Seams between two ways with the same bits: fused launches or one an operation, graphs or launch by launch."""
+
+    fused: bool = True
+    graphs: bool = True
+
+
+def upload_weights(
+    gpu: Gpu, matrices: Mapping[str, PackedMatrix], vectors: Mapping[str, NDArray[np.float32]]
+) -> Weights:
+    """Copy a model's weights to the device."""
+
+    def placed(array: NDArray[np.uint8] | NDArray[np.float32]) -> int:
+        address = gpu.allocate(array.nbytes)
+        gpu.upload(address, np.ascontiguousarray(array))
+        return address
+
+    on_device = {
+        name: DeviceMatrix(m.kind, m.outputs, m.inputs, m.zero, placed(m.data)) for name, m in matrices.items()
+    }
+    addresses = {name: placed(vector) for name, vector in vectors.items()}
+    gpu.synchronize()
+    return Weights(on_device, addresses)
+
+
+class CudaBackend:
+    """Runs a graph. `table_width` is the pages of the longest session. All of it is allocated and captured here."""
+
+    def __init__(
+        self, gpu: Gpu, graph: Graph, weights: Weights, pages: KvPages, *,
+        vocabulary_size: int, slots: int, max_rows: int, table_width: int,
+        settings: Settings = Settings(),
+    ) -> None:  # fmt: skip
+        self._gpu, self.pages, self._settings = gpu, pages, settings
+        self.vocabulary_size = vocabulary_size
+        self._logits_stride = round_up(vocabulary_size, 16)
+        self._slots = slots
+        self._logits = gpu.allocate(4 * self._logits_stride * slots)
+        self._cut = attention_cut(graph, gpu.sm_count)
+        words = StepInputs.words_needed(max_rows, table_width, self._cut)
+        self._step = gpu.allocate(4 * words)
+        self.inputs = StepInputs(gpu.pinned(words), max_rows, table_width, self._cut)
+        self._answers = gpu.pinned(2 * max_rows).reshape(max_rows, 2)
+        self._device_answers = gpu.allocate(8 * max_rows)
+        self._workspace_bytes = 4 * words
+        records = self._lower(graph, weights, max_rows)
+        placement = place([(record.reads, record.writes) for record in records])
+        arena = self._take(placement.size_bytes)
+        self._library = KernelLibrary(gpu)
+        self._programs = Programs(gpu, self._library, records, placement, arena)
+        # The widest first: what it takes for slices left apart serves all.
+        self._steps = {width: self._prepared(width) for width in reversed(_widths(max_rows))}
+        self._workspace_bytes += self._programs.allocated_bytes
+        gpu.synchronize()
+
+    def _take(self, size_bytes: int) -> int:
+        self._workspace_bytes += size_bytes
+        return self._gpu.allocate(size_bytes)
+
+    def _lower(self, graph: Graph, weights: Weights, max_rows: int) -> list[Record]:
+        heads = [(op.heads, op.out.width // op.heads) for op in graph.operations if isinstance(op, Attention)]
+        states = PARTIAL_SLOTS * max((count for count, _ in heads), default=0)
+        width = max((dim for _, dim in heads), default=0)
+        scratch = Scratch(self._take(4 * states * width), self._take(8 * states))
+        rows = LogitsRows(self._logits, self._logits_stride)
+        columns = round_up(max_rows, COLUMN_MULTIPLE)
+        lowering = Lowering(
+            weights, self.pages, rows, scratch, max_rows, columns, self._step, self._constant, self._settings.fused
+        )
+        return lowering.lower(graph).records
+
+    def _constant(self, array: NDArray[np.float64]) -> int:
+        address = self._take(array.nbytes)
+        self._gpu.upload(address, array)
+        self._gpu.synchronize()
+        return address
+
+    def _prepared(self, width: int) -> Callable[[], None]:
+        launches = [*self._programs.launches(width), self._argmax(width)]
+        if self._settings.graphs:
+            return self._gpu.captured(launches)
+
+        def one_by_one() -> None:
+            for launch in launches:
+                self._gpu.launch(launch)
+
+        return one_by_one
+
+    def _argmax(self, width: int) -> Launch:
+        function = self._library.function("argmax", {}, ARGMAX_THREADS)
+        row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
+        return Launch(
+            function, (width, 1), (pointer(self._logits), *row, pointer(self._device_answers), pointer(self._step))
+        )
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate results, step inputs and attention's states."""
+        return self._workspace_bytes
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the resident logits rows."""
+        return 4 * self._logits_stride * self._slots
+
+    def run(self, runs: Sequence[RowRun]) -> NDArray[np.int32]:
+        """Evaluate every row of one step, without the GIL; return (best id, bits of its f32 logit) of each run with a
+        slot, in order: a view.
+        """
+        self._gpu.enter()
+        rows = sum(len(run.tokens) for run in runs)
+        if rows == 0:
+            return self._answers[:0]
+        words = self.inputs.place(runs)
+        if not 0 <= self.inputs.tokens.min() <= self.inputs.tokens.max() < self.vocabulary_size:
+            raise ValueError(f"a token outside the vocabulary of {self.vocabulary_size} reached the step")
+        self._gpu.upload(self._step, self.inputs.words, 4 * words)
+        self._steps[min(width for width in self._steps if width >= rows)]()
+        wanted = int(self.inputs.words[WANTED])
+        if wanted:
+            self._gpu.download(self._answers, self._device_answers, 8 * wanted)
+        self._gpu.synchronize()
+        return self._answers[:wanted]
+
+    def logits(self, slot: int) -> NDArray[np.float32]:
+        """Return a copy of a slot's resident logits, `[vocabulary]`."""
+        self._gpu.enter()
+        row = np.empty(self.vocabulary_size, np.float32)
+        self._gpu.download(row, self._logits + 4 * self._logits_stride * slot)
+        self._gpu.synchronize()
+        return row
+
+    def copy_logits(self, source: int, target: int) -> None:
+        """Copy one resident logits row."""
+        self._gpu.enter()
+        row_bytes = 4 * self._logits_stride
+        self._gpu.copy(self._logits + row_bytes * target, self._logits + row_bytes * source, row_bytes)
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy one page of every layer."""
+        self._gpu.enter()
+        self.pages.copy(source, target)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._gpu.close()
+
+
+def _widths(max_rows: int) -> list[int]:
+    return [*(width for width in WIDTHS if width < max_rows), max_rows]
+
+
+def attention_cut(graph: Graph, sm_count: int) -> AttentionCut:
+    """Return how attention is cut; ValueError where layers differ in heads, which no architecture here does."""
+    shapes = {(op.heads // op.kv_heads, op.kv_heads) for op in graph.operations if isinstance(op, Attention)}
+    if len(shapes) > 1:
+        raise ValueError(f"layers of different heads are not lowered: {sorted(shapes)}")
+    group_heads, kv_heads = shapes.pop() if shapes else (1, 1)
+    return AttentionCut(group_heads, kv_heads, 2 * sm_count, PARTIAL_SLOTS)

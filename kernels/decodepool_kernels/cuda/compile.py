@@ -1,0 +1,87 @@
+"""Kernels compiled once a machine: images are kept in the user's cache by content, that is by sources, options, NVRTC's
+version and architecture.
+
+A cache that cannot be read or written only means compiling again. A GPU newer than NVRTC gets PTX for the newest
+architecture that NVRTC knows, which the driver compiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from decodepool_kernels.cuda import nvrtc
+from decodepool_kernels.cuda.errors import CannotCompile
+
+SOURCES = Path(__file__).parent / "sources"
+OLDEST_ARCHITECTURE = 80
+OPTIONS = ("--std=c++17", "--fmad=false")
+"""No contraction: what is fused is written fused, so that every variant of a kernel rounds alike."""
+
+Defines = Mapping[str, int]
+
+
+@cache
+def headers() -> dict[str, bytes]:
+    """Return every header by its name."""
+    return {path.name: path.read_bytes() for path in sorted(SOURCES.glob("*.cuh"))}
+
+
+@cache
+def sources_digest() -> str:
+    """Return a digest of every source and of the compiler: what a stream's bits depend on beside weights and GPU."""
+    digest = hashlib.sha256(nvrtc.version().encode())
+    for path in sorted(SOURCES.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def target_of(capability: int) -> str:
+    """Return NVRTC's name of what to compile for on a GPU of a compute capability such as 90."""
+    if capability < OLDEST_ARCHITECTURE:
+        raise CannotCompile(
+            f"compute capability {capability / 10} is older than {OLDEST_ARCHITECTURE / 10}, "
+            "the oldest that the kernels run on"
+        )
+    known = nvrtc.architectures()
+    return f"sm_{capability}" if capability in known else f"compute_{max(arch for arch in known if arch <= capability)}"
+
+
+def image(source: str, defines: Defines, target: str) -> bytes:
+    """Return the machine code (or PTX) of one source with its defines, from the cache or compiled now."""
+    text = (SOURCES / source).read_bytes()
+    options = (
+        f"--gpu-architecture={target}",
+        *OPTIONS,
+        *(f"-D{name}={value}" for name, value in sorted(defines.items())),
+    )
+    key = hashlib.sha256(repr((nvrtc.version(), options, source)).encode() + text)
+    for name, header in headers().items():
+        key.update(name.encode() + header)
+    path = cache_directory() / f"{key.hexdigest()[:32]}.bin"
+    try:
+        return path.read_bytes()
+    except OSError:
+        compiled = nvrtc.compiled(source, text, headers(), options)
+    _keep(path, compiled)
+    return compiled
+
+
+def cache_directory() -> Path:
+    """Return where images are kept, whether or not it exists."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decodepool" / "cuda"
+
+
+def _keep(path: Path, compiled: bytes) -> None:
+    """Write aside and rename, so that an interrupted start leaves no half of an image."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as aside:
+            aside.write(compiled)
+        Path(aside.name).replace(path)
+    except OSError:
+        return

@@ -1,0 +1,213 @@
+"""One GPU: its memory, its functions, one stream, graphs of launches. One of the two modules that load `cuda`.
+
+Every call may come from any thread; the caller keeps them one at a time. A refused call raises GpuFault.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decodepool_kernels.cuda import nvrtc
+from decodepool_kernels.cuda.errors import CannotCompile, GpuFault
+
+driver: Any = import_module("cuda.bindings.driver")
+
+Argument = Any
+"""A ctypes value, passed as it is."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel loaded on the device, the shared memory it is launched with, and how many of its blocks an SM holds."""
+
+    handle: Any
+    threads: int
+    shared_bytes: int
+    blocks_per_sm: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch with all it needs."""
+
+    function: Function
+    grid: tuple[int, int]
+    arguments: tuple[Argument, ...]
+
+
+class Gpu:
+    """The device `ordinal`, through its primary context."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        try:
+            _ok(driver.cuInit(0))
+        except RuntimeError as error:
+            raise GpuFault(f"no NVIDIA driver answers here: {error}") from error
+        self._device = _ok(driver.cuDeviceGet(ordinal))
+        self._context = _ok(driver.cuDevicePrimaryCtxRetain(self._device))
+        self._modules: list[Any] = []
+        self._allocations: list[int] = []
+        self._pinned: list[int] = []
+        self.enter()
+        self._stream = _ok(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        attribute = driver.CUdevice_attribute
+        self.name = _ok(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
+        self.capability = 10 * self._attribute(
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+        ) + self._attribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        self.sm_count = self._attribute(attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        self.shared_bytes = self._attribute(attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        self.driver_version = _dotted(_ok(driver.cuDriverGetVersion()))
+        self.memory_bytes = int(_ok(driver.cuDeviceTotalMem(self._device)))
+
+    def _attribute(self, which: Any) -> int:
+        return int(_ok(driver.cuDeviceGetAttribute(which, self._device)))
+
+    def enter(self) -> None:
+        """Make the device current in this thread; every thread that works with it does so first."""
+        _ok(driver.cuCtxSetCurrent(self._context))
+
+    def allocate(self, size_bytes: int) -> int:
+        """Return the address of zeroed memory."""
+        address = int(_ok(driver.cuMemAlloc(max(size_bytes, 1))))
+        self._allocations.append(address)
+        _ok(driver.cuMemsetD8Async(address, 0, max(size_bytes, 1), self._stream))
+        return address
+
+    def pinned(self, words: int) -> NDArray[np.int32]:
+        """Return int32 in memory that copies to and from the device run beside everything else."""
+        address = int(_ok(driver.cuMemHostAlloc(4 * words, 0)))
+        self._pinned.append(address)
+        return np.ctypeslib.as_array((ctypes.c_int32 * words).from_address(address))
+
+    def used_bytes(self) -> int:
+        """Return the device memory that is taken, by whomever."""
+        self.enter()
+        free, total = _ok(driver.cuMemGetInfo())
+        return int(total) - int(free)
+
+    def upload(self, address: int, array: NDArray[Any], size_bytes: int | None = None) -> None:
+        """Copy a contiguous array (its first bytes) to the device, in stream order."""
+        _ok(
+            driver.cuMemcpyHtoDAsync(
+                address, array.ctypes.data, array.nbytes if size_bytes is None else size_bytes, self._stream
+            )
+        )
+
+    def download(self, array: NDArray[Any], address: int, size_bytes: int | None = None) -> None:
+        """Fill a contiguous array (its first bytes) from the device, in stream order."""
+        _ok(
+            driver.cuMemcpyDtoHAsync(
+                array.ctypes.data, address, array.nbytes if size_bytes is None else size_bytes, self._stream
+            )
+        )
+
+    def copy(self, target: int, source: int, size_bytes: int) -> None:
+        """Copy within the device, in stream order."""
+        _ok(driver.cuMemcpyDtoDAsync(target, source, size_bytes, self._stream))
+
+    def synchronize(self) -> None:
+        """Wait for everything asked so far, without the GIL."""
+        _ok(driver.cuStreamSynchronize(self._stream))
+
+    def load(self, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:
+        """Load a kernel. CannotCompile where the driver cannot take the image."""
+        status, module = driver.cuModuleLoadData(image)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            device = f"the driver is for CUDA {self.driver_version}, the GPU is sm_{self.capability}"
+            versions = f"made by NVRTC {nvrtc.version()}; {device}"
+            raise CannotCompile(
+                f"the driver refuses a kernel ({_name(status)}), {versions}: install an NVRTC no newer than the driver"
+            )
+        self._modules.append(module)
+        handle = _ok(driver.cuModuleGetFunction(module, entry.encode()))
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _ok(driver.cuFuncSetAttribute(handle, limit, shared_bytes))
+        blocks = int(_ok(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)))
+        if blocks == 0:
+            raise CannotCompile(f"{entry} needs {shared_bytes} bytes of shared memory, the GPU has {self.shared_bytes}")
+        return Function(handle, threads, shared_bytes, blocks)
+
+    def launch(self, launch: Launch) -> None:
+        """Launch a kernel. It may start before the one ahead ended, and waits before touching what that one wrote."""
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = *launch.grid, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.function.threads, 1, 1
+        config.sharedMemBytes, config.hStream = launch.function.shared_bytes, self._stream
+        if self.capability >= 90:
+            config.attrs, config.numAttrs = [_overlap()], 1
+        pointers = (ctypes.c_void_p * len(launch.arguments))(*(ctypes.addressof(value) for value in launch.arguments))
+        _ok(driver.cuLaunchKernelEx(config, launch.function.handle, ctypes.addressof(pointers), 0))
+
+    def captured(self, launches: Sequence[Launch]) -> Callable[[], None]:
+        """Return what launches all of them as one graph."""
+        with self._capture() as graph:
+            for launch in launches:
+                self.launch(launch)
+        executable = _ok(driver.cuGraphInstantiate(graph[0], 0))
+        _ok(driver.cuGraphUpload(executable, self._stream))
+
+        def replay() -> None:
+            _ok(driver.cuGraphLaunch(executable, self._stream))
+
+        return replay
+
+    @contextmanager
+    def _capture(self) -> Iterator[list[Any]]:
+        graph: list[Any] = []
+        _ok(driver.cuStreamBeginCapture(self._stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))
+        yield graph
+        graph.append(_ok(driver.cuStreamEndCapture(self._stream)))
+
+    def timed(self, work: Callable[[], None]) -> float:
+        """Return the seconds that the device takes for what `work` asks of it."""
+        start, end = (_ok(driver.cuEventCreate(0)) for _ in range(2))
+        _ok(driver.cuEventRecord(start, self._stream))
+        work()
+        _ok(driver.cuEventRecord(end, self._stream))
+        _ok(driver.cuEventSynchronize(end))
+        return float(_ok(driver.cuEventElapsedTime(start, end))) / 1000.0
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.enter()
+        for address in self._allocations:
+            driver.cuMemFree(address)
+        for address in self._pinned:
+            driver.cuMemFreeHost(address)
+        for module in self._modules:
+            driver.cuModuleUnload(module)
+        driver.cuStreamDestroy(self._stream)
+        driver.cuDevicePrimaryCtxRelease(self._device)
+
+
+def _overlap() -> Any:
+    attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+    value.programmaticStreamSerializationAllowed = 1
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value = value
+    return attribute
+
+
+def _ok(answer: tuple[Any, ...]) -> Any:
+    """Return what a driver call gave, one value as itself."""
+    status, *values = answer
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise GpuFault(f"the CUDA driver answered {_name(status)}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _name(status: Any) -> str:
+    return str(getattr(status, "name", status))
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"

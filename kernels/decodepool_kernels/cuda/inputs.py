@@ -1,0 +1,171 @@
+"""What a step brings to the device, as one buffer of int32; the kernels' twin is sources/step.cuh.
+
+    header | tokens | positions | row tables | partials | chunk blocks | wanted rows | wanted slots | units | tables
+
+A unit of attention is up to `tile_rows` rows of one session against a run of blocks. A run of few rows is cut into
+chunks (groups of 8 blocks, or single blocks while there are few) whose states another kernel folds, so that a long
+session keeps the whole GPU busy; many rows of a session are busy enough and fold as they go. Either way the folds are
+the same tree: how a step is cut never reaches its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE_TOKENS = 64
+GROUP_BLOCKS = 8
+COLUMNS = 8
+"""Rows x query heads that attention takes at once."""
+MOST_CUT_ROWS = 8
+"""Rows of a run that is still cut into chunks."""
+
+HEADER_WORDS = 8
+UNIT_WORDS = 8
+ROWS, WANTED = range(2)
+"""Words of the header that the host reads too."""
+TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
+ROW_ARRAYS = 7
+
+
+class RowRun(Protocol):
+    """Consecutive rows of one session: its page table, the first row's position, the slot of the last row's logits."""
+
+    @property
+    def pages(self) -> Sequence[int]:
+        """Physical page of tokens [64 i, 64 i + 64)."""
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the first token."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The rows' tokens; none for a run that evaluates nothing."""
+
+    @property
+    def slot(self) -> int | None:
+        """Resident logits row, None where no logits are wanted."""
+
+
+@dataclass(frozen=True)
+class AttentionCut:
+    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for."""
+
+    group_heads: int
+    kv_heads: int
+    blocks_at_once: int
+    partial_slots: int
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of one unit."""
+        return COLUMNS // min(COLUMNS, self.group_heads)
+
+    @property
+    def items(self) -> int:
+        """Thread blocks that one unit keeps busy."""
+        return self.kv_heads * -(-self.group_heads // COLUMNS)
+
+
+class StepInputs:
+    """Fills `words`, which holds up to `max_rows` rows, each with a table of `table_width` pages."""
+
+    def __init__(self, words: NDArray[np.int32], max_rows: int, table_width: int, cut: AttentionCut) -> None:
+        self.words = words
+        self._max_rows, self._table_width, self._cut = max_rows, table_width, cut
+        self._arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * max_rows].reshape(ROW_ARRAYS, max_rows)
+
+    @staticmethod
+    def words_needed(max_rows: int, table_width: int, cut: AttentionCut) -> int:
+        """Return the words of the largest step."""
+        units = max_rows + cut.partial_slots
+        return HEADER_WORDS + ROW_ARRAYS * max_rows + units * UNIT_WORDS + max_rows * table_width
+
+    def place(self, runs: Sequence[RowRun]) -> int:
+        """Write down a step of runs that hold tokens; return how many words it takes."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        tables: list[int] = []
+        wanted: list[tuple[int, int]] = []
+        for table, run in enumerate(runs):
+            tokens.extend(run.tokens)
+            positions.extend(range(run.position, run.position + len(run.tokens)))
+            tables.extend([table] * len(run.tokens))
+            if run.slot is not None:
+                wanted.append((len(tokens) - 1, run.slot))
+        for which, values in ((TOKENS, tokens), (POSITIONS, positions), (ROW_TABLES, tables)):
+            self._arrays[which, : len(tokens)] = values
+        if wanted:
+            self._arrays[WANTED_ROWS : WANTED_SLOTS + 1, : len(wanted)] = np.transpose(wanted)
+        units = self._cut_units(runs, len(tokens))
+        units_at = HEADER_WORDS + ROW_ARRAYS * self._max_rows
+        tables_at = units_at + units.size
+        self.words[units_at:tables_at] = units.reshape(-1)
+        header = (len(tokens), len(wanted), len(units), self._max_rows, units_at, tables_at, self._table_width)
+        self.words[: len(header)] = header
+        return self._place_tables(runs, tables_at)
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """The tokens of the step last placed."""
+        return self._arrays[TOKENS, : self.words[ROWS]]
+
+    def _place_tables(self, runs: Sequence[RowRun], at: int) -> int:
+        for run in runs:
+            pages = run.pages[: _blocks(run.position + len(run.tokens) - 1)]
+            self.words[at : at + len(pages)] = pages
+            at += self._table_width
+        return at
+
+    def _cut_units(self, runs: Sequence[RowRun], rows: int) -> NDArray[np.int32]:
+        """Return units `[n, 8]`, the longest first, and write each row's chunks down."""
+        cut, row = self._cut, 0
+        blocks = sum(len(run.tokens) * _blocks(run.position + len(run.tokens) - 1) for run in runs)
+        chunk = 1 if blocks * cut.items <= cut.blocks_at_once else GROUP_BLOCKS
+        units: list[Unit] = []
+        partials: list[int] = []
+        chunk_blocks: list[int] = []
+        slot = 0
+        for run in runs:
+            count = len(run.tokens)
+            chunks = -(-_blocks(run.position + count - 1) // chunk)
+            is_cut = chunks > 1 and count <= MOST_CUT_ROWS and slot + count * chunks <= cut.partial_slots
+            units.extend(_units(row, run.position, count, cut.tile_rows, chunk if is_cut else None))
+            chunk_blocks.extend([chunk if is_cut else 0] * count)
+            partials.extend(slot + chunks * i if is_cut else 0 for i in range(count))
+            slot += count * chunks if is_cut else 0
+            row += count
+        self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :rows] = partials, chunk_blocks
+        units.sort(key=_unit_blocks, reverse=True)
+        return np.array(units, np.int32)
+
+
+Unit = tuple[int, int, int, int, int, int, int, int]
+"""Row, rows, first block, blocks, chunk (-1: all of them), first block that the step writes to, two of padding."""
+
+
+def _unit_blocks(unit: Unit) -> int:
+    return unit[3]
+
+
+def _blocks(position: int) -> int:
+    """Return the blocks that a row at a position sees."""
+    return position // PAGE_TOKENS + 1
+
+
+def _units(row: int, position: int, count: int, tile_rows: int, chunk: int | None) -> Iterator[Unit]:
+    """Yield a run's units."""
+    fresh = position // PAGE_TOKENS
+    for first in range(0, count, tile_rows):
+        rows = min(tile_rows, count - first)
+        seen = _blocks(position + first + rows - 1)
+        if chunk is None:
+            yield row + first, rows, 0, seen, -1, fresh, 0, 0
+            continue
+        for index, begin in enumerate(range(0, seen, chunk)):
+            yield row + first, rows, begin, min(chunk, seen - begin), index, fresh, 0, 0

@@ -1,0 +1,427 @@
+"""A graph lowered to kernel launches.
+
+Operations that mostly feed another (norm, gate, residual sum, rotation) wait until something asks for their result: a
+product asks for it quantised, attention for keys in their pages, and gets one fused launch; anything else asks for it
+plain. With `fused` off every operation is a launch of its own; the bits are the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from decodepool_sizing.layouts import BLOCK_INPUTS, round_up
+from numpy.typing import NDArray
+
+from decodepool_kernels import graph as g
+from decodepool_kernels.cpu.arena import Buffer
+from decodepool_kernels.cuda.inputs import ROWS, WANTED
+from decodepool_kernels.cuda.packing import MatrixKind
+from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.products import MOST_PARTS, SLICES
+
+LOG2_E = 1.4426950408889634
+ROW_THREADS = 256
+PAIR_THREADS = 128
+SLICE_STRIDE = 1024
+"""Inputs after which the slices take their turns again."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceMatrix:
+    """A packed matrix on the device; `kind` None is f32."""
+
+    kind: MatrixKind | None
+    outputs: int
+    inputs: int
+    zero: int
+    address: int
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Matrices and the addresses of f32 vectors (padded to a whole block) by tensor name."""
+
+    matrices: Mapping[str, DeviceMatrix]
+    vectors: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LogitsRows:
+    """The resident logits rows: where they begin, and how many floats apart they are."""
+
+    address: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Where the states of attention's chunks lie."""
+
+    partial_o: int
+    partial_ml: int
+
+
+Operand = Any
+"""A ctypes value, or a Buffer whose address is known once it is placed."""
+
+
+@dataclass(frozen=True)
+class PartOperands:
+    """One matrix of a product with its operands still symbolic."""
+
+    matrix: DeviceMatrix
+    bias: int
+    out: Operand
+    out_stride: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One launch with its operands still symbolic. `grid` gives the blocks for a number of rows, None where they follow
+    from how the work is cut.
+    """
+
+    kernel: str
+    operands: tuple[Operand, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    grid: Callable[[int], tuple[int, int]] | None = None
+    threads: int = ROW_THREADS
+    defines: Mapping[str, int] = field(default_factory=dict)
+    parts: tuple[PartOperands, ...] = ()
+
+
+def pointer(address: int) -> ctypes.c_void_p:
+    """Return an address as an argument."""
+    return ctypes.c_void_p(address)
+
+
+def _rows(rows: int) -> tuple[int, int]:
+    return (rows, 1)
+
+
+def _slices(rows: int) -> tuple[int, int]:
+    return (rows, SLICES)
+
+
+def held(width: int) -> dict[str, int]:
+    """Return the define of kernels that hold a row of `width` floats in a block's registers."""
+    return {"ITEMS": -(-width // SLICE_STRIDE)}
+
+
+def slice_threads(width: int) -> int:
+    """Return the threads of a block that holds one slice of such a row: a warp a group of 128, up to 8."""
+    return 32 * min(8, -(-width // SLICE_STRIDE))
+
+
+def slice_held(width: int) -> dict[str, int]:
+    """Return the define of kernels that hold one slice of a row in a block's registers."""
+    return {"ITEMS": -(-width // (SLICE_STRIDE * slice_threads(width) // 32))}
+
+
+def _elements(count: int, each: int) -> Callable[[int], tuple[int, int]]:
+    blocks = -(-count // each)
+    return lambda rows: (blocks, rows)
+
+
+@dataclass
+class Lowering:
+    """Turns graph operations into records, in order."""
+
+    weights: Weights
+    pages: KvPages
+    logits: LogitsRows
+    scratch: Scratch
+    max_rows: int
+    columns: int
+    step: int
+    place_constant: Callable[[NDArray[Any]], int]
+    fused: bool
+    records: list[Record] = field(default_factory=list)
+    _tensors: dict[g.Tensor, Buffer] = field(default_factory=dict)
+    _waiting: dict[g.Tensor, g.Norm | g.SwiGlu | g.Add] = field(default_factory=dict)
+    _turning: dict[g.Tensor, g.Rope] = field(default_factory=dict)
+    _quantised: dict[tuple[g.Tensor, int], Buffer] = field(default_factory=dict)
+    _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
+
+    def lower(self, graph: g.Graph) -> Lowering:
+        """Lower a whole graph."""
+        for same, run in groupby(graph.operations, key=lambda op: op.x if isinstance(op, g.MatMul) else None):
+            operations = list(run)
+            if same is not None:
+                self._matmuls(same, [op for op in operations if isinstance(op, g.MatMul)])
+                continue
+            for operation in operations:
+                getattr(self, f"_{type(operation).__name__.lower()}")(operation)
+        return self
+
+    def _stride(self, width: int) -> int:
+        return round_up(width, BLOCK_INPUTS)
+
+    def _place(self, tensor: g.Tensor) -> Buffer:
+        if tensor not in self._tensors:
+            self._tensors[tensor] = Buffer(4 * self._stride(tensor.width) * self.max_rows)
+        return self._tensors[tensor]
+
+    def value(self, tensor: g.Tensor) -> Buffer:
+        """Return where a tensor's f32 rows are, computing them now if they waited."""
+        operation, turn = self._waiting.pop(tensor, None), self._turning.pop(tensor, None)
+        if operation is not None:
+            self._plain(operation)
+        if turn is not None:
+            self._turned(turn, self._place(tensor))
+        return self._place(tensor)
+
+    def _vector(self, vector: g.Vector | None) -> ctypes.c_void_p:
+        return pointer(0 if vector is None else self.weights.vectors[vector.name])
+
+    def _emit(
+        self, kernel: str, operands: Sequence[Operand], reads: Sequence[Buffer], writes: Sequence[Buffer], **rest: Any
+    ) -> None:
+        self.records.append(Record(kernel, tuple(operands), tuple(reads), tuple(writes), **rest))
+
+    def _wait(self, operation: g.Norm | g.SwiGlu | g.Add) -> None:
+        self._waiting[operation.out] = operation
+        if not self.fused:
+            self.value(operation.out)
+
+    def _plain(self, op: g.Norm | g.SwiGlu | g.Add) -> None:
+        stride, width = ctypes.c_longlong(self._stride(op.out.width)), op.out.width
+        if isinstance(op, g.Norm):
+            self._plain_norm(op, ROWS)
+            return
+        first, second = (op.gate, op.up) if isinstance(op, g.SwiGlu) else (op.a, op.b)
+        operands = (self.value(first), self.value(second), self._place(op.out))
+        kernel = "swiglu" if isinstance(op, g.SwiGlu) else "add"
+        grid = _elements(width, 4 * ROW_THREADS)
+        self._emit(
+            kernel, (*operands, stride, ctypes.c_int(width), pointer(self.step)), operands[:2], operands[2:], grid=grid
+        )
+
+    def _plain_norm(self, op: g.Norm, domain: int) -> None:
+        x, out = self.value(op.x), self._place(op.out)
+        sizes = (
+            ctypes.c_longlong(self._stride(op.x.width)),
+            ctypes.c_int(op.x.width // op.heads),
+            ctypes.c_float(op.epsilon),
+        )
+        operands = (x, self._vector(op.weight), out, *sizes, pointer(self.step), ctypes.c_int(domain))
+        self._emit(
+            "rms_norm", operands, (x,), (out,), grid=lambda rows: (rows, op.heads), defines=held(op.x.width // op.heads)
+        )
+
+    def _norm(self, op: g.Norm) -> None:
+        if op.heads == 1:
+            self._wait(op)
+        else:
+            self._plain_norm(op, ROWS)
+
+    def _swiglu(self, op: g.SwiGlu) -> None:
+        self._wait(op)
+
+    def _add(self, op: g.Add) -> None:
+        self._wait(op)
+
+    def _embed(self, op: g.Embed) -> None:
+        matrix, out = self.weights.matrices[op.matrix.name], self._place(op.out)
+        kernel, counts, defines = "embed_f32", [matrix.inputs], dict[str, int]()
+        if matrix.kind is not None:
+            kernel, counts, defines = "embed", [matrix.inputs // BLOCK_INPUTS, matrix.zero], matrix.kind.defines()
+        stride = ctypes.c_longlong(self._stride(op.out.width))
+        operands = (pointer(matrix.address), out, stride, *map(ctypes.c_int, counts), pointer(self.step))
+        self._emit(kernel, operands, (), (out,), grid=_elements(op.out.width, ROW_THREADS), defines=defines)
+
+    def _activation(self, x: g.Tensor, planes: int, domain: int = ROWS) -> Buffer:
+        """Return x quantised, by one launch with the operation that makes it where that still waits."""
+        if (x, planes) in self._quantised:
+            return self._quantised[x, planes]
+        blocks = x.width // BLOCK_INPUTS
+        target = Buffer(activation_bytes(blocks, self.columns, planes))
+        self._quantised[x, planes] = target
+        waiting = self._waiting.get(x)
+        if isinstance(waiting, g.Norm):
+            self._norm_quantise(waiting, target, planes, domain)
+        elif isinstance(waiting, g.SwiGlu):
+            self._swiglu_quantise(waiting, target, planes)
+        else:
+            value = self.value(x)
+            operands = (
+                value,
+                *self._row(x.width),
+                target,
+                ctypes.c_int(self.columns),
+                pointer(self.step),
+                ctypes.c_int(domain),
+            )
+            self._emit(
+                "quantise",
+                operands,
+                (value,),
+                (target,),
+                grid=_slices,
+                threads=slice_threads(x.width),
+                defines={"PLANES": planes, **slice_held(x.width)},
+            )
+        return target
+
+    def _row(self, width: int) -> tuple[ctypes.c_longlong, ctypes.c_int]:
+        return ctypes.c_longlong(self._stride(width)), ctypes.c_int(width)
+
+    def _norm_quantise(self, op: g.Norm, target: Buffer, planes: int, domain: int) -> None:
+        residual, total = self._waiting.get(op.x), self._place(op.x)
+        sums: tuple[Buffer, ...] = ()
+        if isinstance(residual, g.Add):
+            del self._waiting[op.x]
+            reads, sums = [self.value(residual.a), self.value(residual.b)], (total,)
+            sources: tuple[Operand, ...] = (*reads, total)
+        else:
+            reads = [self.value(op.x)]
+            sources = (*reads, pointer(0), pointer(0))
+        row = (self._vector(op.weight), *self._row(op.x.width), ctypes.c_float(op.epsilon))
+        tail = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
+        operands = (*sources, *row, *tail)
+        defines = {"PLANES": planes, **held(op.x.width)}
+        self._emit("norm_quantise", operands, reads, (*sums, target), grid=_rows, defines=defines)
+
+    def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
+        reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
+        operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
+        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        self._emit("swiglu_quantise", operands, reads, (target,), grid=_slices, threads=threads, defines=defines)
+
+    def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
+        """Products of one tensor: those of one kind share a launch."""
+        for operation in operations if not self.fused else ():
+            self._parts(x, [operation])
+        kinds = {self.weights.matrices[op.matrix.name].kind for op in operations} if self.fused else set()
+        for kind in sorted(kinds, key=repr):
+            alike = [op for op in operations if self.weights.matrices[op.matrix.name].kind == kind]
+            for first in range(0, len(alike), MOST_PARTS):
+                self._parts(x, alike[first : first + MOST_PARTS])
+
+    def _parts(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
+        parts = [
+            PartOperands(
+                self.weights.matrices[op.matrix.name],
+                self._vector(op.bias).value or 0,
+                self._place(op.out),
+                self._stride(op.out.width),
+            )
+            for op in operations
+        ]
+        self._product(x, parts, ROWS)
+
+    def _product(self, x: g.Tensor, parts: Sequence[PartOperands], domain: int) -> None:
+        writes = [part.out for part in parts if isinstance(part.out, Buffer)]
+        kind = parts[0].matrix.kind
+        if kind is None:
+            for part in parts:
+                self._product_f32(x, part, domain)
+            return
+        activation = self._activation(x, kind.planes, domain)
+        tail = (
+            ctypes.c_int(x.width // BLOCK_INPUTS),
+            ctypes.c_int(self.columns),
+            pointer(self.step),
+            ctypes.c_int(domain),
+        )
+        self._emit("matmul", (activation, *tail), (activation,), writes, parts=tuple(parts), defines=kind.defines())
+
+    def _product_f32(self, x: g.Tensor, part: PartOperands, domain: int) -> None:
+        value, matrix = self.value(x), part.matrix
+        sizes = (ctypes.c_longlong(part.out_stride), ctypes.c_int(matrix.outputs), ctypes.c_int(matrix.inputs))
+        operands = (
+            pointer(matrix.address), value, ctypes.c_longlong(self._stride(x.width)),
+            pointer(part.bias), part.out, *sizes,
+            pointer(self.step), ctypes.c_int(domain),
+        )  # fmt: skip
+        writes = [part.out] if isinstance(part.out, Buffer) else []
+        self._emit(
+            "matmul_f32", operands, (value,), writes, grid=_elements(matrix.outputs, PAIR_THREADS), threads=PAIR_THREADS
+        )
+
+    def _rope_table(self, rotation: g.Rotation) -> Buffer:
+        if rotation not in self._tables:
+            half = len(rotation.frequencies)
+            table = self._tables[rotation] = Buffer(8 * half * self.max_rows)
+            frequencies = pointer(self.place_constant(np.array(rotation.frequencies, np.float64)))
+            operands = (frequencies, ctypes.c_int(half), ctypes.c_double(rotation.magnitude), table, pointer(self.step))
+            self._emit("rope_table", operands, (), (table,), grid=_elements(half, PAIR_THREADS), threads=PAIR_THREADS)
+        return self._tables[rotation]
+
+    def _rope(self, op: g.Rope) -> None:
+        self.value(op.x)
+        self._turning[op.x] = op
+        if not self.fused:
+            self.value(op.x)
+
+    def _turned(self, op: g.Rope, x: Buffer) -> None:
+        table, half = self._rope_table(op.rotation), len(op.rotation.frequencies)
+        counts = (op.heads, op.x.width // op.heads, half, int(op.rotation.interleaved))
+        row = ctypes.c_longlong(self._stride(op.x.width))
+        operands = (x, row, *map(ctypes.c_int, counts), table, pointer(self.step))
+        self._emit(
+            "rope", operands, (x, table), (x,), grid=_elements(op.heads * half, PAIR_THREADS), threads=PAIR_THREADS
+        )
+
+    def _attention(self, op: g.Attention) -> None:
+        head_dim, layer = op.q.width // op.heads, pointer(self.pages.layers[op.layer].address)
+        turns = [self._turning.get(op.q), self._turning.get(op.k)]
+        if turns[0] is not None and turns[1] is not None and turns[0].rotation == turns[1].rotation:
+            self._rope_append(op, turns[0].rotation, layer)
+        else:
+            self._append(op, head_dim, layer)
+        q, out = self.value(op.q), self._place(op.out)
+        to = (out, ctypes.c_longlong(self._stride(op.out.width)))
+        partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
+        heads = (ctypes.c_int(op.heads), ctypes.c_int(op.kv_heads), ctypes.c_float(op.scale * LOG2_E))
+        operands = (q, ctypes.c_longlong(self._stride(op.q.width)), layer, *to, *partials, *heads, pointer(self.step))
+        self._emit("attention", operands, (q,), (out,), threads=PAIR_THREADS, defines={"HEAD_DIM": head_dim})
+        folded = (*partials, *to, ctypes.c_int(op.heads), ctypes.c_int(head_dim), pointer(self.step))
+        grid = _elements(op.out.width, 4 * PAIR_THREADS)
+        self._emit("attention_fold", folded, (out,), (out,), grid=grid, threads=PAIR_THREADS)
+
+    def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:
+        k, v = self.value(op.k), self.value(op.v)
+        sizes = (ctypes.c_longlong(self._stride(op.k.width)), ctypes.c_int(op.kv_heads), ctypes.c_int(head_dim))
+        grid = _elements(op.k.width, 4 * PAIR_THREADS)
+        operands = (k, v, *sizes, layer, pointer(self.step))
+        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS)
+
+    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> None:
+        """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
+        del self._turning[op.q], self._turning[op.k]
+        q, k, v = self.value(op.q), self.value(op.k), self.value(op.v)
+        table, head_dim = self._rope_table(rotation), op.q.width // op.heads
+        strides = [ctypes.c_longlong(self._stride(tensor.width)) for tensor in (op.q, op.k)]
+        counts = (op.heads, op.kv_heads, head_dim, len(rotation.frequencies), int(rotation.interleaved))
+        operands = (q, strides[0], k, v, strides[1], *map(ctypes.c_int, counts), table, layer, pointer(self.step))
+        grid = _elements((op.heads + op.kv_heads) * head_dim // 2, PAIR_THREADS)
+        self._emit("rope_append", operands, (q, k, v, table), (q,), grid=grid, threads=PAIR_THREADS)
+
+    def _logits(self, op: g.Logits) -> None:
+        matrix, graph = self.weights.matrices[op.matrix.name], op.x.graph
+        normed = graph.tensor(op.x.width)
+        if self.fused and matrix.kind is not None:
+            self._waiting[normed] = g.Norm(normed, op.x, op.weight, op.epsilon, 1)
+        else:
+            self._plain_norm(g.Norm(normed, self._gathered(op.x), op.weight, op.epsilon, 1), WANTED)
+        self._product(normed, [PartOperands(matrix, 0, pointer(self.logits.address), self.logits.stride)], WANTED)
+
+    def _gathered(self, x: g.Tensor) -> g.Tensor:
+        """Return the rows of x whose logits are wanted."""
+        picked = x.graph.tensor(x.width)
+        source, out = self.value(x), self._place(picked)
+        operands = (source, out, *self._row(x.width), pointer(self.step))
+        self._emit("gather", operands, (source,), (out,), grid=_elements(x.width, 4 * ROW_THREADS))
+        return picked
+
+
+def activation_bytes(blocks: int, columns: int, planes: int) -> int:
+    """Return the bytes of an activation: planes, scales of 8 slices, sums of halves of blocks."""
+    return blocks * columns * 64 * planes + 8 * columns * 4 + blocks * columns * 8

@@ -1,0 +1,152 @@
+"""Matrices as the tensor cores want them: records of 16 outputs x 32 inputs, in the order of a warp's lanes.
+
+Lane (g = lane / 4, t = lane mod 4) holds outputs g and g + 8 at k = 4t..4t+3 and 16+4t..16+4t+3:
+
+    8 bits    16 bytes a lane: [half of k][output][4 codes]
+    4 bits    8 bytes a lane: [output] a word in which nibbles p and p + 4 are neighbours in k
+    16 bits   two runs of 16 bytes a lane, one a half of k: [pair of k][output][2 values]
+
+After the codes come scales [part][g][2 outputs], then minima alike, as f16 or f32. f32 matrices lie [tile of 16
+outputs][input][16].
+Sizes are those of `decodepool_sizing.layouts`: short tiles are filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, QuantLayout, round_up
+from numpy.typing import NDArray
+
+LANE_OUTPUTS = 8
+RUNS = 4
+"""Runs of 4 inputs in half a block."""
+
+
+@dataclass(frozen=True)
+class MatrixKind:
+    """How a matrix is kept, as the kernels are compiled for it. `planes` is what its activations are split into."""
+
+    code_bits: int
+    sub_block: int
+    has_minimum: bool
+    scale_bytes: int
+    is_bfloat: bool = False
+
+    @property
+    def planes(self) -> int:
+        """f16 hi + lo, or bf16 hi + mid + lo."""
+        return 3 if self.is_bfloat else 2
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one record."""
+        scales = 0 if self.code_bits == 16 else BLOCK_INPUTS // self.sub_block * TILE_OUTPUTS * self.scale_bytes
+        return 64 * self.code_bits + scales * (1 + self.has_minimum)
+
+    def defines(self) -> dict[str, int]:
+        """Return the sources' defines."""
+        return {
+            "CODE_BITS": self.code_bits,
+            "SUB_BLOCK": self.sub_block,
+            "HAS_MINIMUM": int(self.has_minimum),
+            "SCALE_BYTES": self.scale_bytes,
+            "BFLOAT": int(self.is_bfloat),
+            "PLANES": self.planes,
+        }
+
+
+F16_KIND = MatrixKind(16, 32, has_minimum=False, scale_bytes=0)
+BF16_KIND = MatrixKind(16, 32, has_minimum=False, scale_bytes=0, is_bfloat=True)
+
+
+def quant_kind(layout: QuantLayout) -> MatrixKind:
+    """Return the kind for a quantised layout."""
+    return MatrixKind(layout.code_bits, layout.sub_block, layout.has_minimum, layout.scale_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedMatrix:
+    """A packed matrix in this machine's memory. `kind` None is f32; `zero` is the code that stands for 0."""
+
+    kind: MatrixKind | None
+    outputs: int
+    inputs: int
+    zero: int
+    data: NDArray[np.uint8]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes it takes on the device."""
+        return self.data.size
+
+
+def pack_quantised(
+    layout: QuantLayout, codes: NDArray[np.uint8], scales: NDArray[Any], minima: NDArray[Any] | None, zero: int
+) -> PackedMatrix:
+    """Pack a matrix given as codes `[outputs, inputs]` and scales (and minima) `[outputs, inputs / sub_block]`."""
+    outputs, inputs = codes.shape
+    kind = quant_kind(layout)
+    records = _empty_records(outputs, inputs, kind)
+    code_bytes = 64 * kind.code_bits
+    words = _lane_words(_whole_tiles(codes))
+    packed = words if kind.code_bits == 8 else _nibbles(words)
+    records[..., :code_bytes] = np.ascontiguousarray(packed).view(np.uint8).reshape(*records.shape[:2], code_bytes)
+    at = code_bytes
+    for plane in (scales, minima):
+        if plane is not None:
+            ordered = _lane_scales(_whole_tiles(plane), kind)
+            records[..., at : at + ordered.shape[2]] = ordered
+            at += ordered.shape[2]
+    return PackedMatrix(kind, outputs, inputs, zero, records.reshape(-1))
+
+
+def pack_float(type_name: str, values: NDArray[Any]) -> PackedMatrix:
+    """Pack weights `[outputs, inputs]`, each as the bits of its own type (u16 for F16 and BF16, f32)."""
+    outputs, inputs = values.shape
+    whole = _whole_tiles(values)
+    if type_name == "F32":
+        tiles = whole.reshape(-1, TILE_OUTPUTS, inputs).transpose(0, 2, 1)
+        return PackedMatrix(None, outputs, inputs, 0, np.ascontiguousarray(tiles).view(np.uint8).reshape(-1))
+    pairs = np.ascontiguousarray(whole).view(np.uint32)
+    lanes = pairs.reshape(-1, 2, LANE_OUTPUTS, inputs // BLOCK_INPUTS, 2, RUNS, 2).transpose(0, 3, 4, 2, 5, 6, 1)
+    kind = BF16_KIND if type_name == "BF16" else F16_KIND
+    return PackedMatrix(kind, outputs, inputs, 0, np.ascontiguousarray(lanes).view(np.uint8).reshape(-1))
+
+
+def _whole_tiles(rows: NDArray[Any]) -> NDArray[Any]:
+    missing = -rows.shape[0] % TILE_OUTPUTS
+    return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)]) if missing else rows
+
+
+def _empty_records(outputs: int, inputs: int, kind: MatrixKind) -> NDArray[np.uint8]:
+    shape = (round_up(outputs, TILE_OUTPUTS) // TILE_OUTPUTS, inputs // BLOCK_INPUTS, kind.record_bytes)
+    return np.empty(shape, np.uint8)
+
+
+def _lane_words(codes: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Return words of 4 codes as [tile][block][g][t][half][output of two]."""
+    words = np.ascontiguousarray(codes).view(np.uint32)
+    shape = (-1, 2, LANE_OUTPUTS, codes.shape[1] // BLOCK_INPUTS, 2, RUNS)
+    return words.reshape(shape).transpose(0, 3, 2, 5, 4, 1)
+
+
+def _nibbles(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Join the halves of k of each output: codes 0, 1 of half h to nibbles 2h, 2h + 4, codes 2, 3 to 2h + 1, 2h + 5."""
+    joined = np.zeros((*words.shape[:4], 2), np.uint32)
+    for half in range(2):
+        for code in range(4):
+            nibble = 2 * half + code // 2 + 4 * (code % 2)
+            joined |= ((words[..., half, :] >> np.uint32(8 * code)) & np.uint32(15)) << np.uint32(4 * nibble)
+    return joined
+
+
+def _lane_scales(plane: NDArray[Any], kind: MatrixKind) -> NDArray[np.uint8]:
+    """Return scales or minima as bytes [tile][block][part, g, output of two]."""
+    parts = BLOCK_INPUTS // kind.sub_block
+    typed = plane.astype(np.float16 if kind.scale_bytes == 2 else np.float32, copy=False)
+    blocks = plane.shape[1] // parts
+    ordered = typed.reshape(-1, 2, LANE_OUTPUTS, blocks, parts).transpose(0, 3, 4, 2, 1)
+    return np.ascontiguousarray(ordered).view(np.uint8).reshape(ordered.shape[0], blocks, -1)

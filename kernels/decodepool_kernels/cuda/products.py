@@ -1,0 +1,131 @@
+"""How a matrix product is cut on a GPU: tiles a block, stages of the ring, blocks. None of it reaches the bits."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from decodepool_sizing.layouts import TILE_OUTPUTS
+
+from decodepool_kernels.cuda.packing import MatrixKind
+
+SLICES = 8
+GROUP_BLOCKS = 4
+MOST_PARTS = 3
+MOST_STAGES = 8
+FEWEST_STAGES = 3
+ROW_TILES = (4, 2, 1)
+WIDE_OUTPUTS = 256
+FEWEST_WIDE_ROWS = 24
+FRAGMENT_BYTES = 512
+ROW_BLOCK_BYTES = 64
+"""One row's share of a block of 32 inputs in one plane of an activation."""
+CACHE_COST = 0.7
+"""A byte of activations, from the L2, beside one of weights, from memory: read on an H200."""
+TILE_SUM_BYTES = SLICES * 32 * 16
+"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet."""
+
+
+class Part(ctypes.Structure):
+    """One matrix of a product, as the kernel takes it."""
+
+    _fields_ = (
+        ("weights", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("out_stride", ctypes.c_longlong),
+        ("outputs", ctypes.c_int),
+        ("zero", ctypes.c_int),
+    )
+
+
+class Parts(ctypes.Structure):
+    """Up to three matrices of one kind that take the same activation."""
+
+    _fields_ = (("part", Part * MOST_PARTS), ("count", ctypes.c_int))
+
+
+@dataclass(frozen=True)
+class WideCut:
+    """Tiles of 8 rows that a block of `matmul_wide` takes with 256 outputs, the depth of its ring, and whether a unit
+    is one slice, to be folded by `fold_slices`.
+    """
+
+    tiles: int
+    stages: int
+    split: bool
+    shared_bytes: int
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        return {"TILES": self.tiles, "STAGES": self.stages, "SPLIT": int(self.split)}
+
+    def places(self, outputs: Sequence[int]) -> int:
+        """Return how many times 256 outputs there are."""
+        return sum(-(-count // WIDE_OUTPUTS) for count in outputs)
+
+    def units(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the units of a product with this many rows."""
+        return self.places(outputs) * -(-rows // (8 * self.tiles)) * (SLICES if self.split else 1)
+
+    def partial_bytes(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the bytes of the slices that are left apart."""
+        return 4 * SLICES * rows * WIDE_OUTPUTS * self.places(outputs) if self.split else 0
+
+
+def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int) -> WideCut | None:
+    """Return the cut for up to `rows` rows; None where they are too few, or the GPU's shared memory too small."""
+    if rows < FEWEST_WIDE_ROWS:
+        return None
+    for tiles in (4,) if rows <= 32 else (8, 4):
+        blocks_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * kind.record_bytes + tiles * kind.planes * FRAGMENT_BYTES
+        stage_bytes = GROUP_BLOCKS * blocks_bytes
+        stages = min(MOST_STAGES, shared_bytes // stage_bytes)
+        if stages >= 2:
+            whole = WideCut(tiles, stages, False, stages * stage_bytes)
+            return replace(whole, split=2 * whole.units(outputs, rows) < sm_count)
+    return None
+
+
+@dataclass(frozen=True)
+class ProductCut:
+    """Tiles of 16 outputs and of 8 rows that a block takes at once, and the depth of its ring."""
+
+    row_tiles: int
+    tiles: int
+    stages: int
+    shared_bytes: int
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        return {"ROW_TILES": self.row_tiles, "TILES": self.tiles, "STAGES": self.stages}
+
+    def units(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the units of a product with this many rows."""
+        width = TILE_OUTPUTS * self.row_tiles
+        return sum(-(-count // width) for count in outputs) * -(-rows // (8 * self.tiles))
+
+
+def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int) -> ProductCut:
+    """Return the cut for up to `rows` rows that moves the fewest bytes through the busiest SM."""
+    tiles = min(4, -(-rows // 8))
+    cuts = [cut for row_tiles in ROW_TILES if (cut := _cut(kind, row_tiles, tiles, shared_bytes)) is not None]
+    if not cuts:
+        raise ValueError(f"no cut of {kind} fits {shared_bytes} bytes of shared memory")
+
+    def cost(cut: ProductCut) -> float:
+        turns = -(-cut.units(outputs, rows) // sm_count)
+        activations = min(rows, 8 * tiles) * ROW_BLOCK_BYTES * kind.planes
+        return turns * (cut.row_tiles * kind.record_bytes + activations * CACHE_COST)
+
+    return min(cuts, key=cost)
+
+
+def _cut(kind: MatrixKind, row_tiles: int, tiles: int, shared_bytes: int) -> ProductCut | None:
+    stage_bytes = SLICES * row_tiles * GROUP_BLOCKS * kind.record_bytes
+    sum_bytes = row_tiles * tiles * TILE_SUM_BYTES
+    stages = min(MOST_STAGES, (shared_bytes - sum_bytes) // stage_bytes)
+    if stages < FEWEST_STAGES:
+        return None
+    return ProductCut(row_tiles, tiles, stages, stages * stage_bytes + sum_bytes)

@@ -1,0 +1,101 @@
+"""Records made into launches for a number of rows: buffers placed, products and attention cut for the GPU at hand."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from decodepool_kernels.cpu.arena import Buffer, Placement
+from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.inputs import PAGE_TOKENS
+from decodepool_kernels.cuda.library import KernelLibrary
+from decodepool_kernels.cuda.lower import Operand, PartOperands, Record
+from decodepool_kernels.cuda.pages import ELEMENT_BYTES
+from decodepool_kernels.cuda.products import Part, Parts, WideCut, product_cut, wide_cut
+
+MOST_STAGES = 8
+FEWEST_STAGES = 3
+FOLD_THREADS = 256
+STATIC_SHARED_BYTES = 4096
+"""More than any kernel's own shared arrays."""
+
+
+class Programs:
+    """Builds the launches of a step of up to some number of rows."""
+
+    def __init__(
+        self, gpu: Gpu, library: KernelLibrary, records: Sequence[Record], placement: Placement, arena: int
+    ) -> None:
+        self._gpu, self._library = gpu, library
+        self._records, self._placement, self._arena = records, placement, arena
+        self._partials = self._partial_bytes = self.allocated_bytes = 0
+
+    def launches(self, rows: int) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order."""
+        return [launch for record in self._records for launch in self._launches(record, rows)]
+
+    def _launches(self, record: Record, rows: int) -> list[Launch]:
+        arguments = tuple(self._placed(operand) for operand in record.operands)
+        if record.parts:
+            return self._product(record, arguments, rows)
+        if record.grid is None:
+            return [self._attention(record, arguments)]
+        function = self._library.function(record.kernel, record.defines, record.threads)
+        return [Launch(function, record.grid(rows), arguments)]
+
+    def _product(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
+        kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
+        assert kind is not None
+        arguments = (self._parts(record.parts), *arguments)
+        room = self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
+        if wide is not None:
+            return self._wide(record, wide, arguments, outputs, rows)
+        cut = product_cut(kind, outputs, rows, self._gpu.sm_count, room)
+        defines = {**record.defines, **cut.defines()}
+        function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
+        blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
+        return [Launch(function, (blocks, 1), arguments)]
+
+    def _wide(
+        self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
+    ) -> list[Launch]:
+        arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows))))
+        defines = {**record.defines, **cut.defines()}
+        function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
+        blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
+        product = Launch(function, (blocks, 1), arguments)
+        if not cut.split:
+            return [product]
+        fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
+        return [product, Launch(fold, (cut.places(outputs), rows), arguments)]
+
+    def _partials_of(self, size_bytes: int) -> int:
+        """Return memory for slices left apart: the largest asked for so far, shared by every product of that size."""
+        if size_bytes > self._partial_bytes:
+            self._partials, self._partial_bytes = self._gpu.allocate(size_bytes), size_bytes
+            self.allocated_bytes += size_bytes
+        return self._partials
+
+    def _parts(self, operands: Sequence[PartOperands]) -> Parts:
+        parts = Parts(count=len(operands))
+        for index, part in enumerate(operands):
+            matrix = part.matrix
+            parts.part[index] = Part(
+                matrix.address, part.bias, self._placed(part.out).value, part.out_stride, matrix.outputs, matrix.zero
+            )
+        return parts
+
+    def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
+        half_bytes = PAGE_TOKENS * record.defines["HEAD_DIM"] * ELEMENT_BYTES
+        room = self._gpu.shared_bytes // 2 - STATIC_SHARED_BYTES
+        stages = max(FEWEST_STAGES, min(MOST_STAGES, room // half_bytes))
+        function = self._library.function(
+            record.kernel, {**record.defines, "STAGES": stages}, record.threads, stages * half_bytes
+        )
+        return Launch(function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
+
+    def _placed(self, operand: Operand) -> Operand:
+        if isinstance(operand, Buffer):
+            return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
+        return operand

@@ -1,0 +1,85 @@
+"""Every kernel, a row each: its source, the defines it is compiled with, its reference, what it is exact against.
+
+A test compiles every variant without a GPU, another holds each row to its reference on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from decodepool_sizing.layouts import QUANT_LAYOUTS
+
+from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, quant_kind
+
+HEAD_DIMS = (16, 32, 64, 80, 96, 128, 256)
+TILES = (1, 2, 3, 4)
+ROW_TILES = (1, 2, 4)
+KINDS = tuple(dict.fromkeys([*(quant_kind(layout) for layout in QUANT_LAYOUTS.values()), F16_KIND, BF16_KIND]))
+"""Every way of keeping a tensor-core matrix, once."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64."""
+
+    source: str
+    reference: str
+    exact_against: str
+    variants: Mapping[str, tuple[int, ...]]
+    has_kinds: bool = False
+
+    @property
+    def entry(self) -> str:
+        """The function's name in the source."""
+        return self.source.removesuffix(".cu")
+
+    def every_variant(self) -> Iterator[dict[str, int]]:
+        """Yield the defines of every variant."""
+        for kind, values in product(self._kinds(), product(*self.variants.values())):
+            yield {**kind, **dict(zip(self.variants, values, strict=True))}
+
+    def each_value(self) -> Iterator[dict[str, int]]:
+        """Yield as few variants as show every kind and every value of every define."""
+        last = {name: values[-1] for name, values in self.variants.items()}
+        kinds = self._kinds()
+        yield from ({**kind, **last} for kind in kinds)
+        for name, values in self.variants.items():
+            yield from ({**kinds[0], **last, name: value} for value in values[:-1])
+
+    def _kinds(self) -> list[dict[str, int]]:
+        return [kind.defines() for kind in KINDS] if self.has_kinds else [{}]
+
+
+HELD = {"ITEMS": (1, 4, 8, 14)}
+PLANES = {"PLANES": (2, 3), **HELD}
+STAGES = {"STAGES": (3,)}
+WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
+CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
+
+KERNELS: dict[str, Kernel] = {
+    kernel.entry: kernel
+    for kernel in (
+        Kernel("embed.cu", "row of the dequantised matrix", "itself at any width", {}, has_kinds=True),
+        Kernel("embed_f32.cu", "row of the matrix, to the bit", "itself at any width", {}),
+        Kernel("rms_norm.cu", "x / sqrt(mean(x^2) + eps) * w", "itself at any width", HELD),
+        Kernel("quantise.cu", "x, from its planes", "itself at any width", PLANES),
+        Kernel("norm_quantise.cu", "the norm of a + b, from its planes", "add, rms_norm, quantise", PLANES),
+        Kernel("swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES),
+        Kernel("matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS, has_kinds=True),
+        Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
+        Kernel("fold_slices.cu", "W x + b, from the sums of slices", "matmul_wide of whole units", {"PLANES": (2, 3)}),
+        Kernel("matmul_f32.cu", "W x + b", "itself at any width", {}),
+        Kernel("rope_table.cu", "cos and sin of position * frequency", "itself at any width", {}),
+        Kernel("rope.cu", "each pair turned by its angle", "itself at any width", {}),
+        Kernel("rope_append.cu", "each pair turned; f16 of the turned k and of v", "rope, append", {}),
+        Kernel("append.cu", "f16 of x at its place in its page, to the bit", "itself at any width", {}),
+        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", {"HEAD_DIM": HEAD_DIMS, **STAGES}),
+        Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", {}),
+        Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
+        Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
+        Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),
+        Kernel("argmax.cu", "numpy's argmax, to the bit", "itself at any width", {}),
+    )
+}  # fmt: skip

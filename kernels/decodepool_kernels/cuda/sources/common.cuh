@@ -1,0 +1,91 @@
+// Integer types, f16 and bf16 by hand (NVRTC ships no headers for them), copies that run beside arithmetic, tensor-core steps.
+// Everything is compiled without contraction: a multiply-add is fused where fmaf is written, and nowhere else.
+#pragma once
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#define METHOD __device__ __forceinline__
+#define DEVICE static METHOD
+#define UNROLL _Pragma("unroll")
+#define NOT_A_NUMBER __int_as_float(0x7fffffff)
+#define MINUS_INFINITY __int_as_float(0xff800000)
+
+DEVICE float f32_of_f16(u16 bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+// Two floats rounded to a pair of halves, the first in the low half.
+DEVICE u32 f16_pair(float first, float second) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
+DEVICE u32 bf16_pair(float first, float second) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
+DEVICE float low_f16(u32 pair) { return f32_of_f16(pair & 0xffff); }
+DEVICE float high_f16(u32 pair) { return f32_of_f16(pair >> 16); }
+DEVICE float low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
+DEVICE float high_bf16(u32 pair) { return __uint_as_float(pair & 0xffff0000); }
+
+DEVICE u32 subtract_f16_pairs(u32 a, u32 b) {
+  u32 difference;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+  return difference;
+}
+
+// c += a b for 16 x 16 by 16 x 8, f16 in, f32 out.
+DEVICE void multiply_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+DEVICE void multiply_bf16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
+
+// 16 bytes from global to shared memory, in the background.
+DEVICE void copy16(u32 target, const void* source) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+}
+
+DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait until at most `pending` of this thread's committed groups are in flight.
+template <int pending> DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
+
+// Programmatic dependent launch: a kernel may start before the one ahead of it has ended. Whatever that one wrote may be touched only after
+// `await_previous`, which every block calls, so that the end of a kernel implies the end of all before it.
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+DEVICE void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+DEVICE float warp_sum(float value) {
+  UNROLL for (int step = 16; step; step >>= 1) value = __fadd_rn(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+}
+
+DEVICE float warp_largest(float value) {
+  UNROLL for (int step = 16; step; step >>= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
+  return value;
+}

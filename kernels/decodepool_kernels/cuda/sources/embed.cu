@@ -1,0 +1,31 @@
+// A token's row of a packed matrix as f32: fma(code - zero, scale, minimum); floats widen exactly. A thread an element.
+#include "weights.cuh"
+#include "step.cuh"
+
+DEVICE float element(const u8* record, int output, int k, int zero) {
+  const int g = output & 7, below = output >> 3, half = k >> 4, lane = 4 * g + ((k >> 2) & 3);
+#if CODE_BITS == 16
+  const u16 bits = *(const u16*)(record + half * 512 + lane * 16 + (below + (k & 2)) * 4 + (k & 1) * 2);
+  return BFLOAT ? low_bf16(bits) : f32_of_f16(bits);
+#else
+#if CODE_BITS == 8
+  const int code = record[lane * 16 + (2 * half + below) * 4 + (k & 3)];
+#else
+  const int code = (*(const u32*)(record + lane * 8 + below * 4) >> (4 * (2 * half + ((k & 3) >> 1) + 4 * (k & 1)))) & 15;
+#endif
+  const int part = k / SUB_BLOCK;
+  const float2 scale = scale_pair(record, 0, part, g), minimum = HAS_MINIMUM ? scale_pair(record, HAS_MINIMUM, part, g) : make_float2(0.f, 0.f);
+  return fmaf((float)(code - zero), below ? scale.y : scale.x, below ? minimum.y : minimum.x);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+embed(const u8* weights, float* out, i64 stride, int blocks, int zero, const int* step) {
+  let_next_start();
+  await_previous();
+  const int k = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
+  if (row >= step[ROWS] || k >= 32 * blocks) return;
+  const int token = row_array(step, TOKENS)[row];
+  const u8* record = weights + ((size_t)(token / 16) * blocks + k / 32) * RECORD_BYTES;
+  out[row * stride + k] = element(record, token % 16, k % 32, zero);
+}

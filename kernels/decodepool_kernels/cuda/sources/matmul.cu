@@ -1,0 +1,124 @@
+// out = W x (+ bias): 8 warps a block, warp s sums slice s of K for ROW_TILES x 16 outputs and TILES x 8 rows; the slices then fold in order,
+// y = fma(acc, 2^-e, y). A warp copies its own weights through its own ring, so warps meet only when slices fold. Blocks take units
+// (outputs, rows) in turn; weights of the first units are on their way before the kernel ahead has ended.
+#define UNIT_OUTPUTS (16 * ROW_TILES)
+#include "fold.cuh"
+#include "parts.cuh"
+#include "ring.cuh"
+#include "step.cuh"
+
+#define STAGE_BYTES (ROW_TILES * GROUP_BLOCKS * RECORD_BYTES)
+#define AHEAD (TILES <= 2 ? 4 : 2)
+
+typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
+
+// Walks a warp's share of the weights: groups slice, slice + 8, ... of each unit's outputs, unit by unit.
+struct Feed {
+  int unit, visit, visits, slice;
+  const u8* source[ROW_TILES];
+
+  METHOD void open(const Parts& parts, const Product& p) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    UNROLL for (int r = 0; r < ROW_TILES; r++) {
+      const int tile = at.tile + r;
+      source[r] = tile * 16 < part.outputs ? part.weights + ((size_t)tile * p.blocks + slice * GROUP_BLOCKS) * RECORD_BYTES : nullptr;
+    }
+  }
+
+  METHOD void next(WeightRing& ring, const Parts& parts, const Product& p) {
+    if (visits > 0 && unit < p.units()) {
+      if (visit == 0) open(parts, p);
+      const int first = (slice + SLICES * visit) * GROUP_BLOCKS, bytes = min(GROUP_BLOCKS, p.blocks - first) * RECORD_BYTES;
+      int live = 0;
+      UNROLL for (int r = 0; r < ROW_TILES; r++) live += source[r] != nullptr;
+      ring.expect(live * bytes);
+      UNROLL for (int r = 0; r < ROW_TILES; r++)
+        if (source[r] != nullptr) {
+          ring.copy(r * GROUP_BLOCKS * RECORD_BYTES, source[r], bytes);
+          source[r] += SLICES * GROUP_BLOCKS * RECORD_BYTES;
+        }
+      if (++visit == visits) visit = 0, unit += gridDim.x;
+    }
+    ring.filled();
+  }
+};
+
+DEVICE void load_columns(Columns& x, const Activation& a, int block, int row_tile, int rows) {
+  const int lane = threadIdx.x & 31;
+  const u8* from = fragments_at(a, block, row_tile) + lane * 16;
+  const bool live = row_tile * 8 + (lane >> 2) < rows;
+  UNROLL for (int plane = 0; plane < PLANES; plane++)
+    x.planes[plane] = live ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
+#if HAS_MINIMUM
+  x.sums = *(const float4*)(a.sums + ((size_t)block * a.columns + row_tile * 8 + 2 * (lane & 3)) * 2);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1)
+matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
+  extern __shared__ __align__(128) u8 shared[];
+  __shared__ u64 barriers[SLICES][STAGES];
+  float4* sums = (float4*)(shared + SLICES * STAGES * STAGE_BYTES);
+  const int lane = threadIdx.x & 31, slice = threadIdx.x >> 5, g = lane >> 2;
+  const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS, visits = groups > slice ? (groups - slice + SLICES - 1) / SLICES : 0;
+  const Product p(parts, blocks, step[domain]);
+  let_next_start();
+  const u8* slots = shared + slice * STAGES * STAGE_BYTES;
+  WeightRing ring(slots, barriers[slice], lane);
+  __syncwarp();
+  Feed feed = {(int)blockIdx.x, 0, visits, slice};
+  for (int stage = 0; stage < STAGES - 1; stage++) feed.next(ring, parts, p);
+  await_previous();
+
+  const Activation a = activation_at(activation, blocks, columns);
+  const int* logits_slots = row_array(step, WANTED_SLOTS);
+  for (int unit = blockIdx.x; unit < p.units(); unit += gridDim.x) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const u32 offset = code_offset(part.zero);
+    float acc[ROW_TILES][TILES][4] = {};
+    for (int visit = 0; visit < visits; visit++) {
+      const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
+      Columns x[AHEAD][TILES];
+      UNROLL for (int q = 0; q < AHEAD; q++)
+        UNROLL for (int n = 0; n < TILES; n++) if (q < count) load_columns(x[q][n], a, first + q, at.row_tile + n, p.rows);
+      ring.wait();
+      __syncwarp();
+      feed.next(ring, parts, p);
+      const u8* stage = slots + ring.take();
+      UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+        if (q >= count) break;
+        UNROLL for (int r = 0; r < ROW_TILES; r++) {
+          const u8* record = stage + (r * GROUP_BLOCKS + q) * RECORD_BYTES;
+          u32 codes[8];
+          float2 scales[1 + HAS_MINIMUM][PARTS];
+          unpack(codes, record, lane, offset);
+          load_scales(scales, record, g);
+          UNROLL for (int n = 0; n < TILES; n++) fold_block(acc[r][n], codes, x[q % AHEAD][n], scales);
+        }
+        UNROLL for (int n = 0; n < TILES; n++)
+          if (q + AHEAD < count) load_columns(x[q % AHEAD][n], a, first + q + AHEAD, at.row_tile + n, p.rows);
+      }
+    }
+    UNROLL for (int r = 0; r < ROW_TILES; r++)
+      UNROLL for (int n = 0; n < TILES; n++)
+        sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane] = make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]);
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROW_TILES * TILES * 32; i += 256) {
+      const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, column = (at.row_tile + n) * 8 + 2 * (l & 3), output = (at.tile + r) * 16 + (l >> 2);
+      float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
+      UNROLL for (int s = 0; s < SLICES; s++) {
+        const float4 sum = sums[s * ROW_TILES * TILES * 32 + i];
+        const float2 down = *(const float2*)(a.scales + s * columns + column);
+        y = make_float4(fmaf(sum.x, down.x, y.x), fmaf(sum.y, down.y, y.y), fmaf(sum.z, down.x, y.z), fmaf(sum.w, down.y, y.w));
+      }
+      const float values[4] = {y.x, y.y, y.z, y.w};
+      UNROLL for (int j = 0; j < 4; j++) {
+        const int row = column + (j & 1), o = output + (j & 2) * 4;
+        if (row < p.rows && o < part.outputs) put_output(part, domain == WANTED ? logits_slots[row] : row, o, values[j]);
+      }
+    }
+    __syncthreads();
+  }
+}

@@ -1,0 +1,78 @@
+// Making activations: how a row is held in registers, and how a warp quantises its slice of it.
+#pragma once
+#include "activation.cuh"
+
+// The power of two that lifts `largest` to [2^13, 2^14), held where it and its inverse are normal numbers.
+DEVICE int lifting_exponent(float largest) {
+  const int exponent = (int)((__float_as_uint(largest) >> 23) & 255) - 127;
+  return largest == 0.f ? 0 : min(max(13 - exponent, -120), 120);
+}
+
+DEVICE float power_of_two(int exponent) { return __uint_as_float((u32)(127 + exponent) << 23); }
+
+DEVICE float4 scaled(float4 v, float factor) {
+  return make_float4(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor), __fmul_rn(v.w, factor));
+}
+
+// Write the planes of four values; `to` is their place in the first plane.
+DEVICE void store_planes(u8* to, float4 v) {
+  UNROLL for (int plane = 0; plane < PLANES; plane++) {
+#if PLANES == 2
+    const u32 first = f16_pair(v.x, v.y), second = f16_pair(v.z, v.w);
+    const float4 kept = make_float4(low_f16(first), high_f16(first), low_f16(second), high_f16(second));
+#else
+    const u32 first = bf16_pair(v.x, v.y), second = bf16_pair(v.z, v.w);
+    const float4 kept = make_float4(low_bf16(first), high_bf16(first), low_bf16(second), high_bf16(second));
+#endif
+    *(uint2*)(to + plane * FRAGMENT_BYTES) = make_uint2(first, second);
+    v = make_float4(__fsub_rn(v.x, kept.x), __fsub_rn(v.y, kept.y), __fsub_rn(v.z, kept.z), __fsub_rn(v.w, kept.w));
+  }
+}
+
+// What a warp holds of a row: `v[i]` are 4 values a lane of the slice's groups `warp`, `warp + warps`, ... of 128.
+struct Hold {
+  int slice, warp, warps;
+  METHOD int at(int item) const { return slice * 128 + 4 * (threadIdx.x & 31) + SLICE_STRIDE * (item * warps + warp); }
+};
+
+template <class Load> DEVICE void hold(float4 (&v)[ITEMS], const Hold& h, int width, Load load) {
+  UNROLL for (int i = 0; i < ITEMS; i++) {
+    const int k = h.at(i);
+    v[i] = k < width ? load(k) : make_float4(0.f, 0.f, 0.f, 0.f);
+  }
+}
+
+// The largest magnitude of what a warp holds.
+DEVICE float largest_held(const float4 (&v)[ITEMS]) {
+  float largest = 0.f;
+  UNROLL for (int i = 0; i < ITEMS; i++)
+    largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v[i].x), fabsf(v[i].y))), fmaxf(fabsf(v[i].z), fabsf(v[i].w)));
+  return warp_largest(largest);
+}
+
+// The same of all warps of a block, which hold one slice.
+DEVICE float largest_of_block(const float4 (&v)[ITEMS], const Hold& h) {
+  __shared__ float warps[8];
+  const float own = largest_held(v);
+  if ((threadIdx.x & 31) == 0) warps[h.warp] = own;
+  __syncthreads();
+  float largest = 0.f;
+  for (int warp = 0; warp < h.warps; warp++) largest = fmaxf(largest, warps[warp]);
+  return largest;
+}
+
+// Write what a warp holds of a slice whose largest magnitude is `largest`.
+DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest, int width, int row, const Activation& a) {
+  const int lane = threadIdx.x & 31, half = (lane >> 2) & 1, exponent = PLANES == 2 ? lifting_exponent(largest) : 0;
+  if (lane == 0 && h.warp == 0) a.scales[h.slice * a.columns + row] = power_of_two(-exponent);
+  UNROLL for (int i = 0; i < ITEMS; i++) {
+    const int k = h.at(i), block = k >> 5;
+    const float4 lifted = scaled(v[i], power_of_two(exponent));
+    float sum = __fadd_rn(__fadd_rn(lifted.x, lifted.y), __fadd_rn(lifted.z, lifted.w));
+    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
+    sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+    if (k >= width) continue;
+    store_planes(fragments_at(a, block, row >> 3) + ((row & 7) * 4 + (lane & 3)) * 16 + half * 8, lifted);
+    if ((lane & 3) == 0) a.sums[((size_t)block * a.columns + row) * 2 + half] = sum;
+  }
+}
