@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from decodepool_kernels.cpu.packing import PackedMatrix
@@ -27,13 +28,24 @@ Progress = Callable[[int, int], None]
 """Called with the bytes loaded so far and in all: from any thread, one call at a time, ever more."""
 
 
+class Sized(Protocol):
+    """A packed matrix, whatever engine it is for."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes allocated."""
+
+
+MatrixT = TypeVar("MatrixT", bound=Sized)
+
+
 @dataclass(frozen=True)
-class LoadedWeights:
+class PackedWeights(Generic[MatrixT]):
     """Packed matrices and f32 vectors by tensor name; the digest of all bytes that were loaded; the bytes they take in
     memory.
     """
 
-    matrices: dict[str, PackedMatrix]
+    matrices: dict[str, MatrixT]
     vectors: dict[str, NDArray[np.float32]]
     digest: str
 
@@ -43,27 +55,44 @@ class LoadedWeights:
         return sum(m.size_bytes for m in self.matrices.values()) + sum(v.nbytes for v in self.vectors.values())
 
 
+LoadedWeights = PackedWeights[PackedMatrix]
+"""Weights as the CPU engine keeps them."""
+
+
 def load_weights(
     reader: FileReader, header: Header, shape: ModelShape, *, threads: int, progress: Progress | None = None
 ) -> LoadedWeights:
+    """Load every tensor of the trunk for the CPU engine; see `load_packed`."""
+    return load_packed(reader, header, shape, packed_matrix, threads=threads, progress=progress)
+
+
+def load_packed(
+    reader: FileReader,
+    header: Header,
+    shape: ModelShape,
+    pack: Callable[[TensorInfo, bytes], MatrixT],
+    *,
+    threads: int,
+    progress: Progress | None = None,
+) -> PackedWeights[MatrixT]:
     """Load every tensor of the trunk with `threads` threads. BadModelFile names the first tensor at fault."""
     tensors = loaded_tensors(shape, header.tensors)
     tracker = _Tracker(sum(tensor.size_bytes for tensor in tensors), progress)
 
-    def load(tensor: TensorInfo) -> tuple[PackedMatrix | NDArray[np.float32], bytes]:
+    def load(tensor: TensorInfo) -> tuple[MatrixT | NDArray[np.float32], bytes]:
         raw = reader(tensor.offset, tensor.size_bytes)
         if len(raw) != tensor.size_bytes:
             raise BadModelFile(
                 f"tensor {tensor.name}: the file was cut while loading: {len(raw)} of {tensor.size_bytes} bytes"
             )
-        loaded = padded_vector(tensor, raw) if len(tensor.dims) == 1 else packed_matrix(tensor, raw)
+        loaded = padded_vector(tensor, raw) if len(tensor.dims) == 1 else pack(tensor, raw)
         tracker.add(len(raw))
         return loaded, hashlib.sha256(raw).digest()
 
     with ThreadPoolExecutor(threads) as pool:
         results = list(pool.map(load, tensors))
     loaded = {tensor.name: part for tensor, (part, _) in zip(tensors, results, strict=True)}
-    return LoadedWeights(
+    return PackedWeights(
         {name: part for name, part in loaded.items() if not isinstance(part, np.ndarray)},
         {name: part for name, part in loaded.items() if isinstance(part, np.ndarray)},
         _digest(header, tensors, [digest for _, digest in results]),

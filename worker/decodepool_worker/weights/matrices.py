@@ -4,13 +4,14 @@ text.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from decodepool_kernels.cpu.packing import PackedMatrix, pack_float, pack_quantised
+from decodepool_kernels.cpu import packing as cpu_packing
+from decodepool_kernels.cpu.packing import PackedMatrix
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import TensorInfo
-from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS, round_up
+from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS, QuantLayout, round_up
 from numpy.typing import NDArray
 
 from decodepool_worker.weights.formats import FORMATS
@@ -23,13 +24,39 @@ _FLOAT_BITS: dict[str, tuple[Any, int]] = {
 """The unsigned type of a float's bits, and its exponent field: all ones means infinity or NaN."""
 
 
+MatrixT_co = TypeVar("MatrixT_co", covariant=True)
+
+
+class Packing(Protocol[MatrixT_co]):
+    """How an engine keeps matrices: its module `packing`."""
+
+    def pack_quantised(
+        self,
+        layout: QuantLayout,
+        codes: NDArray[np.uint8],
+        scales: NDArray[Any],
+        minima: NDArray[Any] | None,
+        zero: int,
+    ) -> MatrixT_co:
+        """Pack codes `[outputs, inputs]` with scales and minima `[outputs, inputs / sub_block]`."""
+
+    def pack_float(self, type_name: str, values: NDArray[Any]) -> MatrixT_co:
+        """Pack weights `[outputs, inputs]`, each as the bits of its own type."""
+
+
 def packed_matrix(tensor: TensorInfo, raw: bytes) -> PackedMatrix:
+    """Pack a matrix `[outputs, inputs]` for the CPU engine; BadModelFile names the tensor."""
+    packing: Packing[PackedMatrix] = cpu_packing
+    return matrix_packed_by(packing, tensor, raw)
+
+
+def matrix_packed_by(packing: Packing[MatrixT_co], tensor: TensorInfo, raw: bytes) -> MatrixT_co:
     """Pack a matrix `[outputs, inputs]` from the file's bytes; BadModelFile names the tensor."""
     inputs, outputs = tensor.dims
     name = tensor.type.name
     if name in FLOAT_BYTES:
         bits = _finite_bits(tensor, raw).reshape(outputs, inputs)
-        return pack_float(name, bits.view(np.float32) if name == "F32" else bits)
+        return packing.pack_float(name, bits.view(np.float32) if name == "F32" else bits)
     if name not in FORMATS:
         raise BadModelFile(f"tensor {tensor.name}: the engine has no kernel for type {name}")
     decoded = FORMATS[name].decode(np.frombuffer(raw, np.uint8).reshape(-1, tensor.type.block_bytes))
@@ -38,7 +65,7 @@ def packed_matrix(tensor: TensorInfo, raw: bytes) -> PackedMatrix:
             raise BadModelFile(f"tensor {tensor.name}: a scale is NaN or infinite")
     minima = None if decoded.minima is None else decoded.minima.reshape(outputs, -1)
     codes, scales = decoded.codes.reshape(outputs, inputs), decoded.scales.reshape(outputs, -1)
-    return pack_quantised(QUANT_LAYOUTS[name], codes, scales, minima, FORMATS[name].zero)
+    return packing.pack_quantised(QUANT_LAYOUTS[name], codes, scales, minima, FORMATS[name].zero)
 
 
 def padded_vector(tensor: TensorInfo, raw: bytes) -> NDArray[np.float32]:
