@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from traceback import extract_tb
 
+from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.errors import BadManifest, BadModelFile, CannotFit, ContextTooLong
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -33,8 +34,8 @@ def translate(error: Exception) -> Fault:
             return error
         case BadModelFile() | BadManifest() | ContextTooLong():
             return bad_input(str(error))
-        case CannotFit():
-            return Fault(f"{error}; {error.advice}")
+        case CannotFit() | GpuFault():
+            return Fault(f"{error}; {error.advice}" if isinstance(error, CannotFit) else str(error))
         case ModuleNotFoundError(name=str(name)):
             return Fault(f"this needs the module {name}; install 'decodepool[worker]'")
         case OSError():

@@ -31,7 +31,7 @@ def serve(
     file: ModelPath,
     context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
     sessions: Annotated[int | None, typer.Option(min=1, help="Hold this many sessions.")] = None,
-    device: Annotated[Literal["cpu"], typer.Option(help="What to run on.")] = "cpu",  # noqa: ARG001 - the only one
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What to run on.")] = "cpu",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     kv_type: KeptAs = KVType.F16,
@@ -59,7 +59,9 @@ def serve(
     def load() -> Served:
         from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - the port answers while the engine is imported
 
-        return _load(file, Wanted(context, sessions, kv_type, memory_bytes, reserve_bytes, threads), service, name)
+        return _load(
+            file, Wanted(context, sessions, kv_type, memory_bytes, reserve_bytes, threads, device), service, name
+        )
 
     options = ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline)
     work = serve_until_stopped(service, listener, load, lambda served: _announce(served, url), options)

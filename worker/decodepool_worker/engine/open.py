@@ -7,16 +7,18 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import psutil
 from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cpu.lower import Weights
+from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
-from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceMemory, cpu_memory
+from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceKind, DeviceMemory, cpu_memory
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.host import available_memory_bytes
@@ -27,6 +29,7 @@ from decodepool_sizing.support import model_refusals
 from decodepool_sizing.weights import weight_bytes
 
 from decodepool_worker.engine.cpu import CpuEngine
+from decodepool_worker.engine.rows import Engine
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import LoadedWeights, Progress, load_weights
 
@@ -42,18 +45,37 @@ class ModelFile:
     shape: ModelShape
 
 
+class MeasuredEngine(Engine, Protocol):
+    """An engine that says what it has allocated."""
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate results and scratch."""
+
+    @property
+    def sessions_bytes(self) -> int:
+        """Bytes of pages and resident logits rows."""
+
+
+def process_bytes() -> int:
+    """Return this process's resident memory."""
+    return psutil.Process().memory_info().rss
+
+
 @dataclass(frozen=True)
 class Loaded:
     """A model ready to step. `fingerprint` names everything that decides a stream's bits: equal fingerprints mean equal
     streams.
     """
 
-    engine: CpuEngine
+    engine: MeasuredEngine
     shape: ModelShape
     metadata: Mapping[str, object]
     plan: CapacityPlan
     fingerprint: str
     loaded_weight_bytes: int
+    resident_bytes: Callable[[], int] = process_bytes
+    base_bytes: int = PROCESS_BASE_BYTES
 
     def measured(self) -> dict[str, int]:
         """Return what is really allocated, in bytes under the plan's names, and the process's resident memory."""
@@ -61,7 +83,7 @@ class Loaded:
             "weight_bytes": self.loaded_weight_bytes,
             "workspace_bytes": self.engine.workspace_bytes,
             "sessions_and_cache_bytes": self.engine.sessions_bytes,
-            "resident_bytes": psutil.Process().memory_info().rss,
+            "resident_bytes": self.resident_bytes(),
         }
 
     def planned(self) -> dict[str, int]:
@@ -71,7 +93,7 @@ class Loaded:
             name: int(getattr(plan, name))
             for name in ("weight_bytes", "workspace_bytes", "reserve_bytes", "cache_bytes")
         }
-        resident = PROCESS_BASE_BYTES + sum(parts.values())
+        resident = self.base_bytes + sum(parts.values())
         return {
             **parts,
             "session_bytes": plan.session_bytes,
@@ -92,18 +114,29 @@ class Wanted:
     memory_bytes: int | None = None
     cache_reserve_bytes: int | None = None
     threads: int | None = None
+    device: DeviceKind = "cpu"
 
 
 def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> Loaded:
     """Open a model file. BadModelFile for a file that is broken or that the engine does not run; CannotFit with the
-    numbers.
+    numbers; GpuFault where a GPU is asked for and none can be used.
     """
     with file_reader(path) as reader:
         model = read_model(reader)
+        if wanted.device == "cuda":
+            return _open_on_gpu(model, reader, wanted, progress)
         plan = plan_worker(model, wanted)
         threads = wanted.threads or usable_cores()
         weights = load_weights(reader, model.header, model.shape, threads=threads, progress=progress)
     return assemble(model, weights, plan, threads)
+
+
+def _open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: Progress | None) -> Loaded:
+    try:
+        from decodepool_worker.engine.open_cuda import open_on_gpu  # noqa: PLC0415 - the extra may be missing
+    except ModuleNotFoundError as error:
+        raise GpuFault(f"the `cuda` extra is not installed: {error}") from error
+    return open_on_gpu(model, reader, wanted, progress)
 
 
 def read_model(reader: FileReader) -> ModelFile:
@@ -115,8 +148,8 @@ def read_model(reader: FileReader) -> ModelFile:
     return ModelFile(header, shape)
 
 
-def plan_worker(model: ModelFile, wanted: Wanted) -> CapacityPlan:
-    """Plan a worker on this machine; CannotFit, ContextTooLong, ValueError as `plan_capacity` raises them."""
+def plan_worker(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None = None) -> CapacityPlan:
+    """Plan a worker on this machine or on `gpu`; CannotFit, ContextTooLong, ValueError as `plan_capacity` has them."""
     weights = weight_bytes(model.shape, model.header.tensors)
     sessions = wanted.sessions
     if sessions is None and wanted.memory_bytes is None and wanted.cache_reserve_bytes is None:
@@ -129,18 +162,18 @@ def plan_worker(model: ModelFile, wanted: Wanted) -> CapacityPlan:
         sessions=sessions,
         cache_reserve_bytes=wanted.cache_reserve_bytes,
     )
-    return plan_capacity(demand, _memory(demand, wanted))
-
-
-def _memory(demand: Demand, wanted: Wanted) -> DeviceMemory:
     if wanted.memory_bytes is not None:
-        return cpu_memory(wanted.memory_bytes)
-    host = cpu_memory(available_memory_bytes(), "this machine")
+        return plan_capacity(demand, gpu or cpu_memory(wanted.memory_bytes))
+    return plan_capacity(demand, _enough(demand, gpu or cpu_memory(available_memory_bytes(), "this machine")))
+
+
+def _enough(demand: Demand, host: DeviceMemory) -> DeviceMemory:
+    """Return as much of a device as the sessions asked for need; all of it where no number was asked for."""
     if demand.sessions is None:
         return host
     reserve = demand.cache_reserve_bytes or demand.sessions * demand.session_bytes
     enough = demand.fixed_bytes + reserve + demand.sessions * demand.session_bytes
-    return DeviceMemory("cpu", host.name, host.memory_bytes, min(host.usable_bytes, enough))
+    return DeviceMemory(host.kind, host.name, host.memory_bytes, min(host.usable_bytes, enough))
 
 
 def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threads: int) -> Loaded:
