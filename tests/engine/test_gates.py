@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
 from decodepool_sizing.kv import KVType
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling, Span
@@ -14,7 +12,8 @@ from decodepool_worker.verify.gates import GATES, run_gates
 from decodepool_worker.verify.lab import CONTEXT_TOKENS, STREAM_LENGTHS, Lab
 
 from tests.tiny.catalogue import VARIANTS, WEIGHT_TYPES, all_logits, open_tiny
-from tests.tiny.models import VOCABULARY, Tiny
+from tests.tiny.models import Tiny
+from tests.tiny.overflow import HUGE_TOKEN, with_a_token_that_overflows
 
 MakeFile = Callable[[Tiny], Path]
 
@@ -66,7 +65,7 @@ def test_long_sessions_fold_groups_of_pages_alike_in_every_chunking(tiny_file: M
 def test_a_session_whose_numbers_overflow_ends_alone(tiny_file: MakeFile, tmp_path: Path) -> None:
     """Its keys and values stay behind in a page, where a later session must not meet them."""
     path = tmp_path / "overflowing.gguf"
-    path.write_bytes(_with_a_token_that_overflows(tiny_file(VARIANTS[0])))
+    path.write_bytes(with_a_token_that_overflows(tiny_file(VARIANTS[0])))
     greedy = Sampling(temperature=0.0)
     with open_tiny(path) as engine:
         tokens = list(range(1, 21))
@@ -81,24 +80,6 @@ def test_a_session_whose_numbers_overflow_ends_alone(tiny_file: MakeFile, tmp_pa
             assert engine.logits(1).tobytes() == alone.tobytes()
         engine.step([Span([2], 0, tokens, 3)])
         assert engine.logits(3).tobytes() == alone.tobytes()
-
-
-HUGE_TOKEN = 0
-
-
-def _with_a_token_that_overflows(path: Path) -> bytes:
-    """Token 0 alone has something in dimension 0, which the first norm makes infinite. Every weight is finite."""
-    data = bytearray(path.read_bytes())
-    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
-
-    def put(name: str, element: int, value: float) -> None:
-        offset = int(tensors[name].data_offset) + 4 * element
-        data[offset : offset + 4] = np.float32(value).tobytes()
-
-    for token in range(VOCABULARY):
-        put("token_embd.weight", token * 64, 8.0 if token == HUGE_TOKEN else 0.0)
-    put("blk.0.attn_norm.weight", 0, 3e38)
-    return bytes(data)
 
 
 @pytest.mark.slow

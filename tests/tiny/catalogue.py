@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 from decodepool_sizing.kv import KVType
-from decodepool_worker.engine.cpu import CpuEngine
-from decodepool_worker.engine.open import Wanted, open_model
-from decodepool_worker.engine.rows import Span
+from decodepool_worker.engine.open import MeasuredEngine, Wanted, open_model
+from decodepool_worker.engine.rows import Engine, Span
 from numpy.typing import NDArray
 
 from tests.tiny.blocks import RANDOM_BLOCKS
@@ -39,7 +38,7 @@ WEIGHT_TYPES = tuple(Tiny("qwen3", kind, head_norms=True, head_length=64) for ki
 @contextmanager
 def open_tiny(
     path: Path, *, context: int = 192, sessions: int = 32, kv_type: KVType = KVType.F32, threads: int = 2
-) -> Iterator[CpuEngine]:
+) -> Iterator[MeasuredEngine]:
     """Open a model's engine for the time of a `with`."""
     engine = open_model(path, Wanted(context, sessions, kv_type, threads=threads)).engine
     try:
@@ -48,7 +47,7 @@ def open_tiny(
         engine.close()
 
 
-def all_logits(engine: CpuEngine, tokens: list[int]) -> NDArray[np.float32]:
+def all_logits(engine: Engine, tokens: list[int]) -> NDArray[np.float32]:
     """Return the logits after each token, `[tokens, vocabulary]`: 32 rows a step."""
     rows, pages = [], list(range(engine.page_count))
     for first in range(0, len(tokens), 32):

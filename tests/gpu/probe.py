@@ -1,0 +1,107 @@
+"""A few operations, run by the real launches on the GPU, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from decodepool_kernels.cpu.arena import place
+from decodepool_kernels.cuda.backend import PARTIAL_SLOTS, attention_cut, upload_weights
+from decodepool_kernels.cuda.device import Gpu
+from decodepool_kernels.cuda.inputs import StepInputs
+from decodepool_kernels.cuda.library import KernelLibrary
+from decodepool_kernels.cuda.lower import LogitsRows, Lowering, Scratch
+from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
+from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.programs import Programs
+from decodepool_kernels.graph import Graph, Matrix, Tensor
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Build = Callable[[Graph, dict[str, Tensor]], Tensor]
+"""Records operations on the inputs by name; returns the tensor to be read back."""
+
+MAX_ROWS, TABLE_WIDTH, COLUMNS = 256, 64, 256
+WIDEST_HEADS = 32 * 256
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows of one session."""
+
+    tokens: Sequence[int]
+    pages: Sequence[int] = (0,)
+    position: int = 0
+    slot: int | None = None
+
+
+class Probe:
+    """Runs a graph whose inputs are tables of vectors: a row's token picks the same line of every table."""
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        inputs: Mapping[str, Floats],
+        build: Build,
+        *,
+        matrices: Mapping[str, PackedMatrix] | None = None,
+        vectors: Mapping[str, Floats] | None = None,
+        pages: KvPages | None = None,
+        fused: bool = True,
+    ) -> None:
+        self.gpu = gpu
+        tables = {f"input {name}": pack_float("F32", table) for name, table in inputs.items()}
+        weights = upload_weights(gpu, {**tables, **(matrices or {})}, vectors or {})
+        graph = Graph()
+        embedded = {
+            name: graph.embed(Matrix(f"input {name}", table.shape[1], len(table))) for name, table in inputs.items()
+        }
+        self._tensor = build(graph, embedded)
+        self._cut = attention_cut(graph, gpu.sm_count)
+        self._words = gpu.pinned(StepInputs.words_needed(MAX_ROWS, TABLE_WIDTH, self._cut))
+        self._step = gpu.allocate(self._words.nbytes)
+        scratch = Scratch(gpu.allocate(4 * PARTIAL_SLOTS * WIDEST_HEADS), gpu.allocate(8 * PARTIAL_SLOTS * 64))
+        no_pages = pages or KvPages(gpu, [], 0)
+        self._lowering = Lowering(
+            weights, no_pages, LogitsRows(0, 0), scratch, MAX_ROWS, COLUMNS, self._step, self._constant, fused
+        ).lower(graph)
+        self._out = self._lowering.value(self._tensor)
+        records = self._lowering.records
+        self._placement = place([(record.reads, record.writes) for record in records])
+        self._arena = gpu.allocate(self._placement.size_bytes)
+        self._programs = Programs(gpu, KernelLibrary(gpu), records, self._placement, self._arena)
+
+    def _constant(self, array: NDArray[np.float64]) -> int:
+        address = self.gpu.allocate(array.nbytes)
+        self.gpu.upload(address, array)
+        self.gpu.synchronize()
+        return address
+
+    def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
+        """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
+        inputs = StepInputs(self._words, MAX_ROWS, TABLE_WIDTH, replace(self._cut, **cut))
+        count = sum(len(run.tokens) for run in runs)
+        self.gpu.upload(self._step, self._words, 4 * inputs.place(runs))
+        for launch in self._programs.launches(width or count):
+            self.gpu.launch(launch)
+        stride = -(-self._tensor.width // 32) * 32
+        found = np.empty((count, stride), np.float32)
+        self.gpu.download(found, self._arena + self._placement.offsets[self._out])
+        self.gpu.synchronize()
+        return found[:, : self._tensor.width]
+
+    def rows(self, tokens: Sequence[int], width: int | None = None) -> Floats:
+        """Run one step of rows that have nothing to do with positions."""
+        return self.step(*(Rows((token,)) for token in tokens), width=width)
+
+
+def numbers(seed: int, *shape: int, spread: float = 1.0) -> Floats:
+    """Return normal f32."""
+    return (np.random.default_rng(seed).standard_normal(shape) * spread).astype(np.float32)
+
+
+def relative_error(found: NDArray[Any], wanted: NDArray[np.float64]) -> float:
+    """Return the distance as a part of what was wanted: the root of the sums of squares of the whole."""
+    return float(np.sqrt(((found - wanted) ** 2).sum() / (wanted**2).sum()))

@@ -1,0 +1,71 @@
+"""Every kernel compiles for every architecture, without a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="did not run: the `cuda` extra is not installed")
+
+from decodepool_kernels.cuda import compile as compiling  # noqa: E402 - after the question whether it can be imported
+from decodepool_kernels.cuda.errors import CannotCompile  # noqa: E402
+from decodepool_kernels.cuda.registry import KERNELS  # noqa: E402
+
+ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_100")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return compiling.cache_directory()
+
+
+def test_every_source_has_a_row() -> None:
+    assert {kernel.source for kernel in KERNELS.values()} == {path.name for path in compiling.SOURCES.glob("*.cu")}
+
+
+@pytest.mark.parametrize("target", ARCHITECTURES)
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.usefixtures("cache")
+def test_a_kernel_compiles(name: str, target: str) -> None:
+    for defines in KERNELS[name].each_value():
+        assert compiling.image(KERNELS[name].source, defines, target)[:4] == b"\x7fELF"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.usefixtures("cache")
+def test_every_variant_compiles(name: str) -> None:
+    for defines in KERNELS[name].every_variant():
+        compiling.image(KERNELS[name].source, defines, "sm_90")
+
+
+def test_an_image_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = compiling.image("add.cu", {}, "sm_90")
+    assert len(list(cache.iterdir())) == 1
+    monkeypatch.setattr("decodepool_kernels.cuda.nvrtc.compiled", None)
+    assert compiling.image("add.cu", {}, "sm_90") == first
+
+
+def test_other_defines_are_another_image(cache: Path) -> None:
+    for planes in (2, 3):
+        compiling.image("quantise.cu", {"PLANES": planes, "ITEMS": 1}, "sm_90")
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_cache_that_cannot_be_written_only_compiles_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert compiling.image("add.cu", {}, "sm_90")[:4] == b"\x7fELF"
+
+
+def test_a_gpu_newer_than_the_compiler_gets_ptx_for_the_newest_it_knows() -> None:
+    target = compiling.target_of(990)
+    assert target.startswith("compute_")
+    assert compiling.image("add.cu", {}, target).startswith(b"//")
+
+
+def test_a_gpu_older_than_the_kernels_is_refused_in_one_line() -> None:
+    with pytest.raises(CannotCompile, match=r"7\.5 is older than 8\.0"):
+        compiling.target_of(75)

@@ -1,0 +1,138 @@
+"""Matrix products: every type near f64, every width and cut to the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
+
+from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised
+from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
+
+from tests.gpu.probe import Floats, Probe, numbers, relative_error
+from tests.kernels.matrices import TYPES, planes
+
+if TYPE_CHECKING:
+    from decodepool_kernels.cuda.device import Gpu
+    from numpy.typing import NDArray
+
+pytestmark = pytest.mark.gpu
+
+BOUND = 5e-7
+"""Of the products' root mean square; 2e-7 was read."""
+FLOATS = ("F32", "F16", "BF16")
+INPUTS = (32, 96, 576, 1024, 1056, 4096)
+WIDTHS = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100, 255, 256)
+
+
+def made(name: str, outputs: int, inputs: int) -> tuple[PackedMatrix, NDArray[np.float64]]:
+    """Return a random matrix of a type, packed, and what it stands for."""
+    if name in FLOATS:
+        weights = numbers(7, outputs, inputs)
+        if name == "F32":
+            return pack_float(name, weights), weights.astype(np.float64)
+        bits = (
+            weights.astype(np.float16).view(np.uint16)
+            if name == "F16"
+            else (weights.view(np.uint32) >> 16).astype(np.uint16)
+        )
+        wide = (
+            bits.view(np.float16).astype(np.float64)
+            if name == "F16"
+            else (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        )
+        return pack_float(name, bits), wide
+    w = planes(name, outputs, inputs)
+    return pack_quantised(w.layout, w.codes, w.scales, w.minima, w.zero), w.values
+
+
+def products(
+    gpu: Gpu,
+    x: Floats,
+    matrices: Sequence[PackedMatrix],
+    *,
+    read: int = 0,
+    fused: bool = True,
+    bias: Floats | None = None,
+) -> Probe:
+    """Return a probe of products of one tensor, the one to be read by its index."""
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        handle = None if bias is None else Vector("b", len(bias))
+        return [g.matmul(t["x"], Matrix(str(i), m.inputs, m.outputs), handle) for i, m in enumerate(matrices)][read]
+
+    vectors = {} if bias is None else {"b": np.concatenate([bias, np.zeros(-len(bias) % 32, np.float32)])}
+    return Probe(
+        gpu, {"x": x}, build, matrices={str(i): m for i, m in enumerate(matrices)}, vectors=vectors, fused=fused
+    )
+
+
+@pytest.mark.parametrize("inputs", INPUTS)
+@pytest.mark.parametrize("name", [*TYPES, *FLOATS])
+def test_a_product_is_near_f64(gpu: Gpu, name: str, inputs: int) -> None:
+    packed, values = made(name, 41, inputs)
+    x, bias = numbers(1, 9, inputs), numbers(2, 41)
+    found = products(gpu, x, [packed], bias=bias).rows(range(9))
+    assert relative_error(found, x.astype(np.float64) @ values.T + bias) < BOUND
+
+
+@pytest.mark.parametrize("name", [*TYPES, *FLOATS])
+def test_a_row_has_the_same_bytes_at_every_width(gpu: Gpu, name: str) -> None:
+    packed, _ = made(name, 137, 1056)
+    probe = products(gpu, numbers(1, 256, 1056), [packed])
+    alone = np.concatenate([probe.rows([row]) for row in range(256)])
+    for width in WIDTHS:
+        assert probe.rows(range(width)).tobytes() == alone[:width].tobytes(), width
+        assert probe.rows(range(255, 255 - width, -1)).tobytes() == alone[::-1][:width].tobytes(), width
+
+
+def test_many_outputs_are_cut_otherwise_and_have_the_same_bytes(gpu: Gpu) -> None:
+    """20,000 outputs take 64 a block, the first 1,000 of them 32."""
+    w = planes("Q8_0", 20000, 1024)
+    few = pack_quantised(w.layout, w.codes[:1000], w.scales[:1000], None, w.zero)
+    many = pack_quantised(w.layout, w.codes, w.scales, None, w.zero)
+    x = numbers(1, 40, 1024)
+    for rows in (1, 12, 40):
+        found = [products(gpu, x, [packed]).rows(range(rows))[:, :1000].tobytes() for packed in (few, many)]
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("read", range(3))
+def test_products_that_share_a_launch_have_the_bytes_of_each_alone(gpu: Gpu, read: int) -> None:
+    matrices = [made("Q4_K", outputs, 256)[0] for outputs in (100, 37, 64)]
+    x = numbers(1, 20, 256)
+    together, alone = (products(gpu, x, matrices, read=read, fused=fused).rows(range(20)) for fused in (True, False))
+    assert together.tobytes() == alone.tobytes()
+
+
+HARD = {
+    "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
+    "large": lambda x: x * 1e30,
+    "small": lambda x: x * 1e-30,
+    "zeros": lambda x: x * (np.arange(x.shape[1]) // 128 % 3 > 0),
+    "constant": lambda x: np.full_like(x, 65504.0),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_hard_rows_stay_near_f64(gpu: Gpu, case: str) -> None:
+    packed, values = made("Q8_0", 64, 2048)
+    x = HARD[case](numbers(3, 9, 2048)).astype(np.float32)
+    found = products(gpu, x, [packed]).rows(range(9)).astype(np.float64)
+    assert relative_error(found, x.astype(np.float64) @ values.T) < BOUND
+
+
+@pytest.mark.parametrize("fault", [np.inf, -np.inf, np.nan], ids=str)
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "BF16", "F32"])
+def test_a_fault_shows_in_its_row_and_in_no_other(gpu: Gpu, name: str, fault: float) -> None:
+    packed, _ = made(name, 64, 1024)
+    x = numbers(1, 20, 1024)
+    before = products(gpu, x, [packed]).rows(range(20))
+    x[6, 700] = fault
+    after = products(gpu, x, [packed]).rows(range(20))
+    assert not np.isfinite(after[6]).any()
+    assert np.delete(after, 6, axis=0).tobytes() == np.delete(before, 6, axis=0).tobytes()
