@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from decodepool_kernels.cpu.backend import CpuBackend
 from decodepool_kernels.cpu.lower import Weights
+from decodepool_kernels.cpu.packing import PackedMatrix
 from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.graph import Graph
 from decodepool_sizing.capacity import CapacityPlan
@@ -21,12 +22,21 @@ from decodepool_worker.engine.sampling import draw_token
 class CpuEngine:
     """Holds a model's weights, pages and logits rows; all of the plan is allocated and resident once this returns."""
 
-    def __init__(self, graph: Graph, weights: Weights, shape: ModelShape, plan: CapacityPlan, threads: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        matrices: Mapping[str, PackedMatrix],
+        vectors: Mapping[str, NDArray[np.float32]],
+        shape: ModelShape,
+        plan: CapacityPlan,
+        threads: int,
+    ) -> None:
         heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
         self._pages = KvPages(plan.kv_type.value, heads, plan.page_count)
         self._backend = CpuBackend(
             graph,
-            weights,
+            Weights(matrices, vectors),
             self._pages,
             vocabulary_size=shape.vocabulary_size,
             slots=plan.sessions,

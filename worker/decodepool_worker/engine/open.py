@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import psutil
 from decodepool_kernels.cpu.cache import kernel_digest
-from decodepool_kernels.cpu.lower import Weights
 from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceKind, DeviceMemory, cpu_memory
@@ -28,7 +27,6 @@ from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import model_refusals
 from decodepool_sizing.weights import weight_bytes
 
-from decodepool_worker.engine.cpu import CpuEngine
 from decodepool_worker.engine.rows import Engine
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import LoadedWeights, Progress, load_weights
@@ -178,9 +176,13 @@ def _enough(demand: Demand, host: DeviceMemory) -> DeviceMemory:
 
 def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threads: int) -> Loaded:
     """Build the graph and the engine around loaded weights."""
+    from decodepool_worker.engine.cpu import CpuEngine  # noqa: PLC0415 - compiled kernels take a second to import
+
     factors = weights.vectors.get("rope_freqs.weight")
     graph = model_graph(model.shape, model.header, None if factors is None else factors.tolist())
-    engine = CpuEngine(graph, Weights(weights.matrices, weights.vectors), model.shape, plan, threads)
+    engine = CpuEngine(
+        graph, matrices=weights.matrices, vectors=weights.vectors, shape=model.shape, plan=plan, threads=threads
+    )
     fingerprint = stream_fingerprint(weights.digest, plan.kv_type)
     return Loaded(engine, model.shape, model.header.metadata, plan, fingerprint, weights.size_bytes)
 
