@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from decodepool_cli.provenance import provenance, short
-from decodepool_worker.engine.open import usable_cores
+from decodepool_sizing.host import usable_cores
 
 BENCH = Path(__file__).parent
 README = BENCH / "README.md"

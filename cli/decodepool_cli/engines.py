@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.host import usable_cores
 from decodepool_sizing.readers import file_reader
-from decodepool_worker.engine.open import Loaded, Wanted, assemble, open_model, plan_worker, read_model, usable_cores
+from decodepool_worker.engine.open import Loaded, Wanted, assemble, open_model, plan_worker, read_model
 from decodepool_worker.text.errors import BadTokenizer, NoTokenizer
 from decodepool_worker.text.tokenizer import Tokenizer
 from decodepool_worker.weights.loader import load_weights

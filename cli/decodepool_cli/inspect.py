@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from decodepool_sizing.sessions import growing_bytes_per_token, kv_types, window_bytes
+from decodepool_sizing.session_bytes import growing_bytes_per_token, kv_types, window_bytes
 from decodepool_sizing.shape import LayerShape, ModelShape, RopeShape
 
 from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model

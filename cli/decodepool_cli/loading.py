@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import is_url
-from decodepool_sizing.sessions import kv_types
+from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import RUN_KV_TYPES
 

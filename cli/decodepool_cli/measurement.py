@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from decodepool_sizing.host import usable_cores
 from decodepool_sizing.kv import KVType, pages
-from decodepool_worker.engine.open import Loaded, Wanted, usable_cores
+from decodepool_worker.engine.open import Loaded, Wanted
 
 from decodepool_cli.engines import opened
 from decodepool_cli.measuring import ROOM_TOKENS, Timing, copy_context, time_decode, time_prefill

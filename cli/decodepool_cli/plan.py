@@ -12,11 +12,11 @@ from decodepool_sizing.errors import CannotFit
 from decodepool_sizing.gpus import GPU, find_gpu
 from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
+from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.quantities import parse_bytes
-from decodepool_sizing.sessions import kv_types
+from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import RUN_KV_TYPES
-from decodepool_sizing.weights import weight_bytes
 
 from decodepool_cli.faults import FAILED, bad_input
 from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model

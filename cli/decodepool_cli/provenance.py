@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 from decodepool_kernels.cpu.features import HOST_ISA
-from decodepool_worker.engine.open import usable_cores
+from decodepool_sizing.host import usable_cores
 
 UNKNOWN = "unknown"
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from decodepool_sizing.host import usable_cores
 from decodepool_sizing.kv import KVType
-from decodepool_worker.engine.open import Wanted, usable_cores
+from decodepool_worker.engine.open import Wanted
 from decodepool_worker.verify.gates import Gate, GateResult, run_gate, run_gates
 from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, BrokenGate, Lab
 from decodepool_worker.verify.row_gates import chunks, company

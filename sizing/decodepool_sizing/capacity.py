@@ -19,7 +19,7 @@ from decodepool_sizing.devices import DeviceMemory
 from decodepool_sizing.errors import CannotFit, ContextTooLong
 from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
 from decodepool_sizing.quantities import format_bytes
-from decodepool_sizing.sessions import page_bytes, session_bytes
+from decodepool_sizing.session_bytes import page_bytes, session_bytes
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.workspace import MAX_STEP_ROWS, workspace_bytes
 

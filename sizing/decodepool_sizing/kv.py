@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 PAGE_TOKENS = 64
-"""Tokens in a page. A page is also one split of attention, so this is arithmetic and not tuning."""
+"""Tokens in a page. A page is also one split of attention, so this is arithmetic: see docs/arithmetic.md."""
 
 QUANT_BLOCK = 32
 QUANT_BLOCK_BYTES = 34

@@ -213,7 +213,10 @@ class DecodePoolSpec(Spec):
         default=KVType.F16, description="How keys and values are kept."
     )
     sessions_per_worker: int | None = Field(
-        default=None, ge=1, le=MAX_SESSIONS, description="Sessions of one worker; as many as fit where absent."
+        default=None,
+        ge=1,
+        le=MAX_SESSIONS,
+        description="Sessions of one worker. Where absent, as many as fit; 8 on a CPU whose memory is not given either.",
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="Workers.")
     autoscaling: Autoscaling | None = Field(default=None, description="Let use decide how many workers there are.")

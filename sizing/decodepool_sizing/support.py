@@ -8,32 +8,14 @@ from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.expected import DENSE_PARTS, check_tensors
 from decodepool_sizing.header import Header
 from decodepool_sizing.kv import KVType
-from decodepool_sizing.layouts import BLOCK_INPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS
+from decodepool_sizing.loaded_tensors import loaded_tensors
 from decodepool_sizing.shape import ModelShape, read_shape
 from decodepool_sizing.tensor_types import TensorType
-from decodepool_sizing.weights import loaded_tensors
 
 RUN_ARCHITECTURES: frozenset[str] = frozenset(DENSE_PARTS)
 
-RUN_WEIGHT_TYPES: frozenset[TensorType] = frozenset(
-    {
-        TensorType.F32,
-        TensorType.F16,
-        TensorType.BF16,
-        TensorType.Q8_0,
-        TensorType.Q4_0,
-        TensorType.Q4_1,
-        TensorType.Q5_0,
-        TensorType.Q5_1,
-        TensorType.Q2_K,
-        TensorType.Q3_K,
-        TensorType.Q4_K,
-        TensorType.Q5_K,
-        TensorType.Q6_K,
-        TensorType.IQ4_NL,
-        TensorType.MXFP4,
-    }
-)
+RUN_WEIGHT_TYPES = frozenset(TensorType[name] for name in (*FLOAT_BYTES, *QUANT_LAYOUTS))
 
 RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
 

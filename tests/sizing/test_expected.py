@@ -8,10 +8,10 @@ import pytest
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.expected import DENSE_PARTS, check_tensors, expected_tensors
 from decodepool_sizing.header import Header, read_header
+from decodepool_sizing.loaded_tensors import loaded_tensors, weight_bytes
 from decodepool_sizing.shape import read_shape
 from decodepool_sizing.support import RUN_ARCHITECTURES, RUN_WEIGHT_TYPES, model_refusals
 from decodepool_sizing.tensor_types import TensorType
-from decodepool_sizing.weights import loaded_tensors, weight_bytes
 
 from tests.sizing.gguf_bytes import METADATA, BytesReader, Tensor, tiny
 from tests.sizing.models import MODELS, header_of

@@ -75,7 +75,7 @@ def test_this_machine_has_memory() -> None:
 
 
 def test_sizing_imports_no_arrays() -> None:
-    modules = "header, shape, capacity, manifest, support, gpus, readers, weights, host"
+    modules = "header, shape, capacity, manifest, support, gpus, readers, loaded_tensors, host"
     code = f"import sys; from decodepool_sizing import {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numpy", "numba", "aiohttp", "typer", "gguf", "torch"} & set(loaded)

@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 from decodepool_sizing.kv import PAGE_TOKENS, KVType
-from decodepool_sizing.sessions import growing_bytes_per_token, kv_types, page_bytes, session_bytes, window_bytes
+from decodepool_sizing.session_bytes import growing_bytes_per_token, kv_types, page_bytes, session_bytes, window_bytes
 from decodepool_sizing.shape import CacheRows, ModelShape, read_shape
 
 from tests.sizing.models import MODELS, STEP_PATTERN, VOCABULARY, header_of

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, read_header
+from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.readers import FileReader, file_reader
 from decodepool_sizing.shape import read_shape
 from decodepool_sizing.support import model_refusals
-from decodepool_sizing.weights import weight_bytes
 from decodepool_worker.weights.loader import LoadedWeights, load_weights
 
 from tests.sizing.gguf_bytes import METADATA, Tensor, gguf, tensors, tiny

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,12 @@ from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceKind, DeviceMemory, cpu_memory
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, read_header
-from decodepool_sizing.host import available_memory_bytes
+from decodepool_sizing.host import available_memory_bytes, usable_cores
 from decodepool_sizing.kv import KVType
+from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.readers import FileReader, file_reader
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import model_refusals
-from decodepool_sizing.weights import weight_bytes
 
 from decodepool_worker.engine.rows import Engine
 from decodepool_worker.model.registry import model_graph
@@ -200,8 +199,3 @@ def elementary_functions_digest() -> str:
     angles = np.arange(1, 4096) * 1.618
     cosines = np.array([f(angle) for angle in angles for f in (math.cos, math.sin)])
     return hashlib.sha256(cosines.tobytes() + np.exp(-angles / 64).tobytes()).hexdigest()
-
-
-def usable_cores() -> int:
-    """Return the cores this process may run on."""
-    return len(os.sched_getaffinity(0))

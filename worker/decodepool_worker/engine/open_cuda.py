@@ -12,6 +12,7 @@ from decodepool_kernels.cuda.compile import sources_digest
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_sizing.devices import CONTEXT_BYTES, gpu_memory
+from decodepool_sizing.host import usable_cores
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import FileReader
 
@@ -22,7 +23,6 @@ from decodepool_worker.engine.open import (
     Wanted,
     elementary_functions_digest,
     plan_worker,
-    usable_cores,
 )
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import Progress, load_packed

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from decodepool_sizing import kv
 from numpy.typing import NDArray
 
-PAGE_TOKENS = 64
-"""Tokens in a page. A page is also one split of attention, so this is arithmetic: see docs/arithmetic.md."""
+PAGE_TOKENS = kv.PAGE_TOKENS
+"""Tokens in a page: sessions and engine deal in the same pages that the plan counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import numpy as np
 from decodepool_kernels.cpu.packing import PackedMatrix
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, TensorInfo
+from decodepool_sizing.loaded_tensors import loaded_tensors
 from decodepool_sizing.readers import FileReader
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.weights import loaded_tensors
 from numpy.typing import NDArray
 
 from decodepool_worker.weights.matrices import packed_matrix, padded_vector
