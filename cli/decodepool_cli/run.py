@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.manifest import DecodePool, DecodePoolSpec, ModelSource, load_manifest
 
 from decodepool_cli.faults import DONE, bad_input
@@ -18,6 +19,7 @@ from decodepool_cli.host_paths import FolderMap, parse_maps, path_here
 from decodepool_cli.interrupts import interrupt_on_terminate
 from decodepool_cli.loading import progress_bar, runnable_model
 from decodepool_cli.output import size
+from decodepool_cli.pool_memory import require_room
 
 if TYPE_CHECKING:
     from decodepool_sizing.capacity import CapacityPlan
@@ -106,7 +108,7 @@ def _model_path(source: ModelSource, maps: Sequence[FolderMap]) -> Path:
 
 
 def _plan(spec: DecodePoolSpec, model: Path) -> CapacityPlan:
-    """Plan one worker, as it will plan itself: what cannot fit is refused here, before anything starts."""
+    """Plan one worker, as it will plan itself: what cannot fit, alone or with the others, is refused here."""
     runnable_model(model, spec.kv_type)
     from decodepool_sizing.readers import file_reader  # noqa: PLC0415 - the engine takes a second to import
     from decodepool_worker.engine.open import Wanted, plan_worker, read_model  # noqa: PLC0415
@@ -120,9 +122,11 @@ def _plan(spec: DecodePoolSpec, model: Path) -> CapacityPlan:
     )
     try:
         with file_reader(model) as reader:
-            return plan_worker(read_model(reader), wanted)
+            plan = plan_worker(read_model(reader), wanted)
     except BadModelFile as error:
         raise bad_input(f"{model}: {error}") from None
+    require_room(plan, spec.replicas, available_memory_bytes())
+    return plan
 
 
 def _supervise(pool: DecodePool, arguments: list[str], host: str, port: int, *, log_json: bool) -> int:

@@ -19,14 +19,21 @@ from dataclasses import dataclass
 import aiohttp
 from decodepool_worker.serving.sockets import url_at
 
-from decodepool_cli.faults import BAD_INPUT, DONE
+from decodepool_cli.faults import BAD_INPUT, DONE, FAILED
+from decodepool_cli.last_words import LastWords
 
 logger = logging.getLogger("decodepool.run")
 
 FIRST_BACKOFF_SECONDS = 1.0
 LAST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0
-"""A worker that lived this long starts again at once, as if it had never died."""
+"""A worker that lived this long starts again soon, as if it had never died."""
+
+QUICK_ENDS = 5
+"""Ends in a row of a worker that never got that old, after which nothing is expected of another start."""
+
+LAST_WORDS_SECONDS = 1.0
+"""How long a worker's stderr is read on after its end."""
 
 PROBE_SECONDS = 2.0
 PROBE_TIMEOUT_SECONDS = 5.0
@@ -66,7 +73,7 @@ class Supervisor:
         self._lifeline = os.pipe()
 
     async def run(self) -> int:
-        """Run until a signal, or until a worker says that it can never work; return the exit code."""
+        """Run until a signal, or until a worker cannot be kept alive; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
@@ -101,6 +108,7 @@ class Supervisor:
             pass_fds=[self._lifeline[0]],
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
         self._processes[spec.index] = process
@@ -146,28 +154,42 @@ class _Keeper:
 
     async def keep(self) -> int:
         """Run the worker again and again until all are to end; return the exit code that this is worth."""
-        backoff = FIRST_BACKOFF_SECONDS
+        quick_ends = 0
         while not self._supervisor.stopping.is_set():
             began = time.monotonic()
-            code = await self._live_once()
+            code, last_words = await self._live_once()
             if code == BAD_INPUT:  # no restart mends its input: it has said what is wrong with it
                 self._supervisor.stop()
                 return BAD_INPUT
             if self._supervisor.stopping.is_set():
                 break
-            backoff = FIRST_BACKOFF_SECONDS if time.monotonic() - began > STEADY_SECONDS else backoff
-            logger.error("worker %d ended with %s: starting it again in %g s", self._spec.index, _manner(code), backoff)
-            await self._pause(backoff)
-            backoff = min(2 * backoff, LAST_BACKOFF_SECONDS)
+            quick_ends = 0 if time.monotonic() - began > STEADY_SECONDS else quick_ends + 1
+            if quick_ends == QUICK_ENDS:
+                self._give_up(code, last_words)
+                return FAILED
+            await self._pause(code, min(FIRST_BACKOFF_SECONDS * 2 ** max(0, quick_ends - 1), LAST_BACKOFF_SECONDS))
         return DONE
 
-    async def _live_once(self) -> int:
+    def _give_up(self, code: int, last_words: str) -> None:
+        """End the whole pool: what it lacks will not come by itself."""
+        manner = f"ended {QUICK_ENDS} times in a row, with {_manner(code)}"
+        logger.critical("worker %d %s: giving up; it said: %s", self._spec.index, manner, last_words)
+        self._supervisor.stop()
+
+    async def _live_once(self) -> tuple[int, str]:
+        """Run the worker to its end; return its exit code and its last words."""
         process = await self._supervisor.spawn(self._spec)
+        assert process.stderr is not None  # it is a pipe
+        last_words = LastWords()
+        relay = asyncio.create_task(last_words.relay(process.stderr))
         watch = asyncio.create_task(self._watch(process))
         try:
-            return await self._supervisor.exit_code(self._spec, process)
+            code = await self._supervisor.exit_code(self._spec, process)
+            await asyncio.wait([relay], timeout=LAST_WORDS_SECONDS)
+            return code, last_words.line
         finally:
             watch.cancel()
+            relay.cancel()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """Tell when it becomes ready; kill it when it hangs."""
@@ -190,7 +212,8 @@ class _Keeper:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def _pause(self, seconds: float) -> None:
+    async def _pause(self, code: int, seconds: float) -> None:
+        logger.error("worker %d ended with %s: starting it again in %g s", self._spec.index, _manner(code), seconds)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._supervisor.stopping.wait(), seconds)
 

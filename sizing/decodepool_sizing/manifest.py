@@ -216,7 +216,7 @@ class DecodePoolSpec(Spec):
         default=None,
         ge=1,
         le=MAX_SESSIONS,
-        description="Sessions of one worker. Where absent, as many as fit; 8 on a CPU whose memory is not given either.",
+        description="Sessions of one worker. Where absent, as many as fit; 8 on a CPU without memory or cacheReserve.",
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="Workers.")
     autoscaling: Autoscaling | None = Field(default=None, description="Let use decide how many workers there are.")

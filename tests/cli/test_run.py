@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from decodepool_cli import supervisor
 from decodepool_cli.run import worker_arguments
 from decodepool_sizing.manifest import parse_manifest
 
@@ -173,3 +176,22 @@ def test_every_field_that_a_worker_heeds_becomes_an_argument() -> None:
         "--drain-timeout=5",
         "--name=small",
     ]
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_again_and_again_ends_the_pool_with_its_reason(
+    untold: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its port is taken: it will be taken the next time too."""
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "QUICK_ENDS", 3)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        spec = supervisor.WorkerSpec(7, "127.0.0.1", port, (str(untold), "--context=64", f"--port={port}"))
+        assert asyncio.run(supervisor.Supervisor([spec], 1.0, lambda _: None).run()) == 1
+    assert caplog.text.count("starting it again") == 2
+    assert "worker 7 ended 3 times in a row, with exit code 1: giving up" in caplog.text
+    assert f"127.0.0.1:{port}" in caplog.messages[-1]
+    assert capfd.readouterr().err.count(f"127.0.0.1:{port}") >= 3
