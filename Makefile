@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
+WORKER_STAMP := $(VENV)/.synced-worker
 # uv makes the environment; where it is missing it goes into a small environment of its own, so nothing of the system's is touched.
 UV := $(shell command -v uv || echo .uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
@@ -22,10 +23,15 @@ setup: $(STAMP) ## make the environment from uv.lock
 
 $(STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 	$(UV) sync --frozen --extra dev
+	@touch $@ $(WORKER_STAMP)
+
+# What serving needs, without the tools of tests: a third of the download.
+$(WORKER_STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
+	$(UV) sync --frozen --inexact --extra worker
 	@touch $@
 
 .PHONY: model
-model: $(STAMP) ## put SmolLM2-135M-Instruct into the user's cache (98 MB, once)
+model: $(WORKER_STAMP) ## put SmolLM2-135M-Instruct into the user's cache (98 MB, once)
 	@$(RUN) python examples/fetch_smollm2.py
 
 .PHONY: demo
@@ -45,7 +51,11 @@ lint: $(STAMP) ## style, types, import contracts
 
 .PHONY: test
 test: check model ## everything; what fails fast comes first
-	$(RUN) pytest -m 'slow or model'
+	$(RUN) pytest -m 'slow or model' -rs
+
+.PHONY: test-gpu
+test-gpu: $(STAMP) model ## the GPU's tests; without a GPU they say that they did not run
+	$(RUN) pytest tests/gpu -rs
 
 .PHONY: format
 format: $(STAMP) ## rewrite the sources in the project's style

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from decodepool_kernels.cpu.arena import place
+from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.backend import PARTIAL_SLOTS, attention_cut, upload_weights
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.inputs import StepInputs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import numpy as np
-from decodepool_kernels.cpu.arena import Buffer, place
+from decodepool_kernels.arena import Buffer, place
 from decodepool_kernels.cpu.backend import CpuBackend
 from decodepool_kernels.cpu.lower import LogitsRows, Lowering, Weights
 from decodepool_kernels.cpu.packing import PackedMatrix, pack_float

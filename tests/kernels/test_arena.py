@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from decodepool_kernels.cpu.arena import Buffer, Placement, Uses, meetings, place
+from decodepool_kernels.arena import Buffer, Placement, Uses, meetings, place
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ from decodepool_sizing.layouts import BLOCK_INPUTS, round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels import graph as g
-from decodepool_kernels.cpu.arena import Buffer, meetings, place
+from decodepool_kernels.arena import Buffer, meetings, place
 from decodepool_kernels.cpu.buffers import address, aligned_bytes
 from decodepool_kernels.cpu.elementwise import VECTOR_BYTES
 from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, TILE_BYTES

@@ -10,7 +10,7 @@ import numpy as np
 from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
-from decodepool_kernels.cpu.arena import place
+from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import WANTED, AttentionCut, RowRun, StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary

@@ -9,16 +9,14 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
+from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.errors import CannotCompile, GpuFault
-
-driver: Any = import_module("cuda.bindings.driver")
 
 Argument = Any
 """A ctypes value, passed as it is."""

@@ -18,7 +18,7 @@ from decodepool_sizing.layouts import BLOCK_INPUTS, round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels import graph as g
-from decodepool_kernels.cpu.arena import Buffer
+from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.packing import MatrixKind
 from decodepool_kernels.cuda.pages import KvPages
@@ -144,7 +144,7 @@ class Lowering:
     fused: bool
     records: list[Record] = field(default_factory=list)
     _tensors: dict[g.Tensor, Buffer] = field(default_factory=dict)
-    _waiting: dict[g.Tensor, g.Norm | g.SwiGlu | g.Add] = field(default_factory=dict)
+    _waiting: dict[g.Tensor, g.Norm | g.SwiGlu | g.Add | g.Attention] = field(default_factory=dict)
     _turning: dict[g.Tensor, g.Rope] = field(default_factory=dict)
     _quantised: dict[tuple[g.Tensor, int], Buffer] = field(default_factory=dict)
     _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
@@ -190,10 +190,13 @@ class Lowering:
         if not self.fused:
             self.value(operation.out)
 
-    def _plain(self, op: g.Norm | g.SwiGlu | g.Add) -> None:
+    def _plain(self, op: g.Norm | g.SwiGlu | g.Add | g.Attention) -> None:
         stride, width = ctypes.c_longlong(self._stride(op.out.width)), op.out.width
         if isinstance(op, g.Norm):
             self._plain_norm(op, ROWS)
+            return
+        if isinstance(op, g.Attention):
+            self._fold(op)
             return
         first, second = (op.gate, op.up) if isinstance(op, g.SwiGlu) else (op.a, op.b)
         operands = (self.value(first), self.value(second), self._place(op.out))
@@ -248,6 +251,8 @@ class Lowering:
             self._norm_quantise(waiting, target, planes, domain)
         elif isinstance(waiting, g.SwiGlu):
             self._swiglu_quantise(waiting, target, planes)
+        elif isinstance(waiting, g.Attention):
+            self._fold_quantise(waiting, target, planes)
         else:
             value = self.value(x)
             operands = (
@@ -382,9 +387,26 @@ class Lowering:
         heads = (ctypes.c_int(op.heads), ctypes.c_int(op.kv_heads), ctypes.c_float(op.scale * LOG2_E))
         operands = (q, ctypes.c_longlong(self._stride(op.q.width)), layer, *to, *partials, *heads, pointer(self.step))
         self._emit("attention", operands, (q,), (out,), threads=PAIR_THREADS, defines={"HEAD_DIM": head_dim})
-        folded = (*partials, *to, ctypes.c_int(op.heads), ctypes.c_int(head_dim), pointer(self.step))
-        grid = _elements(op.out.width, 4 * PAIR_THREADS)
-        self._emit("attention_fold", folded, (out,), (out,), grid=grid, threads=PAIR_THREADS)
+        self._waiting[op.out] = op
+        if not self.fused:
+            self.value(op.out)
+
+    def _fold(self, op: g.Attention) -> None:
+        out, grid = self._place(op.out), _elements(op.out.width, 4 * PAIR_THREADS)
+        operands = (*self._partials(op), pointer(self.step))
+        self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS)
+
+    def _partials(self, op: g.Attention) -> tuple[Operand, ...]:
+        """Return what both kernels that fold take: chunk states, finished rows, heads."""
+        partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
+        to = (self._place(op.out), ctypes.c_longlong(self._stride(op.out.width)))
+        return (*partials, *to, ctypes.c_int(op.heads), ctypes.c_int(op.q.width // op.heads))
+
+    def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
+        out, width = self._place(op.out), op.out.width
+        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step))
+        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        self._emit("fold_quantise", operands, (out,), (target,), grid=_slices, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:
         k, v = self.value(op.k), self.value(op.v)

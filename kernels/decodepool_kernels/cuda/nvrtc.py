@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from typing import Any
 
-from decodepool_kernels.cuda.errors import CannotCompile
+from cuda.bindings import nvrtc
 
-nvrtc: Any = import_module("cuda.bindings.nvrtc")
+from decodepool_kernels.cuda.errors import CannotCompile
 
 
 def version() -> str:

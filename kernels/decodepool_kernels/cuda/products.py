@@ -22,9 +22,11 @@ FRAGMENT_BYTES = 512
 ROW_BLOCK_BYTES = 64
 """One row's share of a block of 32 inputs in one plane of an activation."""
 CACHE_COST = 0.7
-"""A byte of activations, from the L2, beside one of weights, from memory: read on an H200."""
-TILE_SUM_BYTES = SLICES * 32 * 16
-"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet."""
+"""A byte of activations, from the L2, beside one of weights, from memory."""
+UNIT_COST_BYTES = 24_000
+"""What an SM could read while a unit's slices meet: a microsecond, as read on an H200."""
+TILE_SUM_BYTES = 2 * SLICES * 32 * 16
+"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn."""
 
 
 class Part(ctypes.Structure):
@@ -107,7 +109,9 @@ class ProductCut:
         return sum(-(-count // width) for count in outputs) * -(-rows // (8 * self.tiles))
 
 
-def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int) -> ProductCut:
+def product_cut(
+    kind: MatrixKind, outputs: Sequence[int], blocks: int, rows: int, *, sm_count: int, shared_bytes: int
+) -> ProductCut:
     """Return the cut for up to `rows` rows that moves the fewest bytes through the busiest SM."""
     tiles = min(4, -(-rows // 8))
     cuts = [cut for row_tiles in ROW_TILES if (cut := _cut(kind, row_tiles, tiles, shared_bytes)) is not None]
@@ -117,7 +121,7 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: i
     def cost(cut: ProductCut) -> float:
         turns = -(-cut.units(outputs, rows) // sm_count)
         activations = min(rows, 8 * tiles) * ROW_BLOCK_BYTES * kind.planes
-        return turns * (cut.row_tiles * kind.record_bytes + activations * CACHE_COST)
+        return turns * (blocks * (cut.row_tiles * kind.record_bytes + activations * CACHE_COST) + UNIT_COST_BYTES)
 
     return min(cuts, key=cost)
 

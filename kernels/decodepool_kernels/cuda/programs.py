@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from decodepool_kernels.cpu.arena import Buffer, Placement
+from decodepool_sizing.layouts import BLOCK_INPUTS
+
+from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import PAGE_TOKENS
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -51,7 +53,8 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        cut = product_cut(kind, outputs, rows, self._gpu.sm_count, room)
+        blocks_in = record.parts[0].matrix.inputs // BLOCK_INPUTS
+        cut = product_cut(kind, outputs, blocks_in, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)

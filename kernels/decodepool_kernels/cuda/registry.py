@@ -77,6 +77,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("append.cu", "f16 of x at its place in its page, to the bit", "itself at any width", {}),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", {"HEAD_DIM": HEAD_DIMS, **STAGES}),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", {}),
+        Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", PLANES),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
         Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),

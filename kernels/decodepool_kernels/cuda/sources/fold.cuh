@@ -1,4 +1,4 @@
-// One block of 32 inputs of 16 outputs times 8 rows, added to its slice's sums: the one arithmetic of every matrix product.
+// Blocks of 32 inputs of 16 outputs times 8 rows, added to their slice's sums: the one arithmetic of every matrix product.
 //
 //   s = chain of k16 tensor-core steps from zero over the planes, hi first        (SUB_BLOCK 16: one chain for each half)
 //   acc = fma(s, scale, acc); acc = fma(sum of the activations, minimum, acc)      (16-bit weights: acc = acc + s)
@@ -26,40 +26,55 @@ DEVICE void add_scaled(float (&acc)[4], const float (&s)[4], float2 scale) {
   acc[3] = fmaf(s[3], scale.y, acc[3]);
 }
 
-// `scales[plane][part]` of the record.
-DEVICE void fold_block(float (&acc)[4], const u32 (&a)[8], const Columns& x, const float2 (&scales)[1 + HAS_MINIMUM][PARTS]) {
-#if SUB_BLOCK == 32
-  float s[4] = {0.f, 0.f, 0.f, 0.f};
-  UNROLL for (int plane = 0; plane < PLANES; plane++) {
-    chain(s, a, x.planes[plane].x, x.planes[plane].y);
-    chain(s, a + 4, x.planes[plane].z, x.planes[plane].w);
-  }
-#if CODE_BITS == 16
-  UNROLL for (int i = 0; i < 4; i++) acc[i] = __fadd_rn(acc[i], s[i]);
-#else
-  add_scaled(acc, s, scales[0][0]);
-#endif
-#if HAS_MINIMUM
-  const float first = __fadd_rn(x.sums.x, x.sums.y), second = __fadd_rn(x.sums.z, x.sums.w), sums[4] = {first, second, first, second};
-  add_scaled(acc, sums, scales[1][0]);
-#endif
-#else
-  UNROLL for (int part = 0; part < 2; part++) {
-    float s[4] = {0.f, 0.f, 0.f, 0.f};
-    UNROLL for (int plane = 0; plane < PLANES; plane++)
-      chain(s, a + 4 * part, part ? x.planes[plane].z : x.planes[plane].x, part ? x.planes[plane].w : x.planes[plane].y);
-    add_scaled(acc, s, scales[0][part]);
-#if HAS_MINIMUM
-    const float first = part ? x.sums.y : x.sums.x, second = part ? x.sums.w : x.sums.z, sums[4] = {first, second, first, second};
-    add_scaled(acc, sums, scales[1][part]);
+// What a lane holds of one record.
+struct Record {
+  u32 codes[8];
+  float2 scales[1 + HAS_MINIMUM][PARTS];
+
+  METHOD void load(const u8* from, int lane, u32 offset) {
+    unpack(codes, from, lane, offset);
+#if CODE_BITS != 16
+    UNROLL for (int plane = 0; plane < 1 + HAS_MINIMUM; plane++)
+      UNROLL for (int part = 0; part < PARTS; part++) scales[plane][part] = scale_pair(from, plane, part, lane >> 2);
 #endif
   }
-#endif
+};
+
+// One half of k of every tile's chain, step by step side by side: a chain's next step waits for its last.
+template <int tiles, int columns> DEVICE void chain_half(float (&s)[tiles][columns][4], const Record (&w)[tiles], const Columns (&x)[columns], int plane, int half) {
+  UNROLL for (int r = 0; r < tiles; r++)
+    UNROLL for (int n = 0; n < columns; n++) {
+      const uint4 b = x[n].planes[plane];
+      chain(s[r][n], w[r].codes + 4 * half, half ? b.z : b.x, half ? b.w : b.y);
+    }
 }
 
-DEVICE void load_scales(float2 (&scales)[1 + HAS_MINIMUM][PARTS], const u8* record, int g) {
-#if CODE_BITS != 16
-  UNROLL for (int plane = 0; plane < 1 + HAS_MINIMUM; plane++)
-    UNROLL for (int part = 0; part < PARTS; part++) scales[plane][part] = scale_pair(record, plane, part, g);
+// The activations' sums over a part, as they stand beside a chain's results.
+DEVICE void part_sums(float (&sums)[4], const Columns& x, int part) {
+  const float first = PARTS == 1 ? __fadd_rn(x.sums.x, x.sums.y) : part ? x.sums.y : x.sums.x;
+  const float second = PARTS == 1 ? __fadd_rn(x.sums.z, x.sums.w) : part ? x.sums.w : x.sums.z;
+  sums[0] = sums[2] = first;
+  sums[1] = sums[3] = second;
+}
+
+// Blocks of `tiles` x 16 outputs times `columns` x 8 rows, added to the sums acc[r][n..].
+template <int tiles, int columns, int all> DEVICE void fold_blocks(float (&acc)[tiles][all][4], int n0, const Record (&w)[tiles], const Columns (&x)[columns]) {
+  UNROLL for (int part = 0; part < PARTS; part++) {
+    float s[tiles][columns][4] = {};
+    UNROLL for (int plane = 0; plane < PLANES; plane++)
+      UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++) chain_half(s, w, x, plane, half);
+    UNROLL for (int r = 0; r < tiles; r++)
+      UNROLL for (int n = 0; n < columns; n++) {
+#if CODE_BITS == 16
+        UNROLL for (int i = 0; i < 4; i++) acc[r][n0 + n][i] = __fadd_rn(acc[r][n0 + n][i], s[r][n][i]);
+#else
+        add_scaled(acc[r][n0 + n], s[r][n], w[r].scales[0][part]);
 #endif
+#if HAS_MINIMUM
+        float sums[4];
+        part_sums(sums, x[n], part);
+        add_scaled(acc[r][n0 + n], sums, w[r].scales[1][part]);
+#endif
+      }
+  }
 }

@@ -9,6 +9,8 @@
 
 #define STAGE_BYTES (ROW_TILES * GROUP_BLOCKS * RECORD_BYTES)
 #define AHEAD (TILES <= 2 ? 4 : 2)
+#define ABREAST (TILES % 2 ? 1 : 2)
+#define FETCHES_EARLY (TILES <= 2)  // whether registers hold the next visit's activations beside this one's
 
 typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
 
@@ -55,12 +57,19 @@ DEVICE void load_columns(Columns& x, const Activation& a, int block, int row_til
 #endif
 }
 
+// The activations of the blocks from `first` on, as far as there are any.
+DEVICE void fetch(Columns (&x)[AHEAD][TILES], const Activation& a, int first, int blocks, int row_tile, int rows) {
+  UNROLL for (int q = 0; q < AHEAD; q++)
+    UNROLL for (int n = 0; n < TILES; n++)
+      if (first + q < blocks) load_columns(x[q][n], a, first + q, row_tile + n, rows);
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[SLICES][STAGES];
-  float4* sums = (float4*)(shared + SLICES * STAGES * STAGE_BYTES);
-  const int lane = threadIdx.x & 31, slice = threadIdx.x >> 5, g = lane >> 2;
+  float4* both_sums = (float4*)(shared + SLICES * STAGES * STAGE_BYTES);
+  const int lane = threadIdx.x & 31, slice = threadIdx.x >> 5;
   const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS, visits = groups > slice ? (groups - slice + SLICES - 1) / SLICES : 0;
   const Product p(parts, blocks, step[domain]);
   let_next_start();
@@ -73,34 +82,40 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
 
   const Activation a = activation_at(activation, blocks, columns);
   const int* logits_slots = row_array(step, WANTED_SLOTS);
+  int odd = 0;
   for (int unit = blockIdx.x; unit < p.units(); unit += gridDim.x) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const u32 offset = code_offset(part.zero);
     float acc[ROW_TILES][TILES][4] = {};
+    Columns x[AHEAD][TILES], early[AHEAD][TILES];
+    if (FETCHES_EARLY) fetch(early, a, slice * GROUP_BLOCKS, blocks, at.row_tile, p.rows);
     for (int visit = 0; visit < visits; visit++) {
       const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
-      Columns x[AHEAD][TILES];
-      UNROLL for (int q = 0; q < AHEAD; q++)
-        UNROLL for (int n = 0; n < TILES; n++) if (q < count) load_columns(x[q][n], a, first + q, at.row_tile + n, p.rows);
+      if (!FETCHES_EARLY) fetch(x, a, first, blocks, at.row_tile, p.rows);
       ring.wait();
       __syncwarp();
       feed.next(ring, parts, p);
       const u8* stage = slots + ring.take();
+      if (FETCHES_EARLY) {
+        UNROLL for (int q = 0; q < AHEAD; q++) UNROLL for (int n = 0; n < TILES; n++) x[q][n] = early[q][n];
+        fetch(early, a, first + SLICES * GROUP_BLOCKS, blocks, at.row_tile, p.rows);
+      }
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q >= count) break;
-        UNROLL for (int r = 0; r < ROW_TILES; r++) {
-          const u8* record = stage + (r * GROUP_BLOCKS + q) * RECORD_BYTES;
-          u32 codes[8];
-          float2 scales[1 + HAS_MINIMUM][PARTS];
-          unpack(codes, record, lane, offset);
-          load_scales(scales, record, g);
-          UNROLL for (int n = 0; n < TILES; n++) fold_block(acc[r][n], codes, x[q % AHEAD][n], scales);
+        Record w[ROW_TILES];
+        UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(stage + (r * GROUP_BLOCKS + q) * RECORD_BYTES, lane, offset);
+        UNROLL for (int n = 0; n < TILES; n += ABREAST) {
+          Columns some[ABREAST];
+          UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q % AHEAD][n + i];
+          fold_blocks(acc, n, w, some);
         }
         UNROLL for (int n = 0; n < TILES; n++)
           if (q + AHEAD < count) load_columns(x[q % AHEAD][n], a, first + q + AHEAD, at.row_tile + n, p.rows);
       }
     }
+    float4* sums = both_sums + odd * (SLICES * ROW_TILES * TILES * 32);  // the last unit's may still be read
+    odd ^= 1;
     UNROLL for (int r = 0; r < ROW_TILES; r++)
       UNROLL for (int n = 0; n < TILES; n++)
         sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane] = make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]);
@@ -119,6 +134,5 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
         if (row < p.rows && o < part.outputs) put_output(part, domain == WANTED ? logits_slots[row] : row, o, values[j]);
       }
     }
-    __syncthreads();
   }
 }

@@ -8,6 +8,7 @@
 #include "step.cuh"
 
 #define WARP_TILES 2
+#define ABREAST 2
 #define WEIGHT_BYTES (UNIT_OUTPUTS / 16 * GROUP_BLOCKS * RECORD_BYTES)
 #define COLUMN_BYTES (TILES * PLANES * FRAGMENT_BYTES)
 #define STAGE_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * COLUMN_BYTES)
@@ -97,17 +98,14 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
         feed.next(ring, parts, p, a);
         const u8* stage = shared + ring.take();
         for (int q = 0; q < count; q++) {
-          u32 codes[WARP_TILES][8];
-          float2 scales[WARP_TILES][1 + HAS_MINIMUM][PARTS];
-          UNROLL for (int r = 0; r < WARP_TILES; r++) {
-            const u8* record = stage + ((warp * WARP_TILES + r) * GROUP_BLOCKS + q) * RECORD_BYTES;
-            unpack(codes[r], record, lane, offset);
-            load_scales(scales[r], record, g);
-          }
-          UNROLL for (int n = 0; n < TILES; n++) {
-            Columns x;
-            read_columns(x, stage + WEIGHT_BYTES + q * COLUMN_BYTES, a, first + q, n, at.row_tile);
-            UNROLL for (int r = 0; r < WARP_TILES; r++) fold_block(acc[r][n], codes[r], x, scales[r]);
+          Record w[WARP_TILES];
+          UNROLL for (int r = 0; r < WARP_TILES; r++)
+            w[r].load(stage + ((warp * WARP_TILES + r) * GROUP_BLOCKS + q) * RECORD_BYTES, lane, offset);
+          UNROLL for (int n = 0; n < TILES; n += ABREAST) {
+            Columns x[ABREAST];
+            UNROLL for (int i = 0; i < ABREAST; i++)
+              read_columns(x[i], stage + WEIGHT_BYTES + q * COLUMN_BYTES, a, first + q, n + i, at.row_tile);
+            fold_blocks(acc, n, w, x);
           }
         }
       }
