@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from decodepool_kernels.cpu.attention import UNIT_ROWS, unit_scratch_floats
 from decodepool_kernels.cpu.buffers import CACHE_LINE_BYTES, address, aligned_bytes
+from decodepool_kernels.cpu.compiling import compile_apart
 from decodepool_kernels.cpu.kv import PAGE_TOKENS
 from decodepool_kernels.cpu.lower import LogitsRows, LoweredProgram, Lowering, Weights
 from decodepool_kernels.cpu.matmul import TILE_BYTES
@@ -113,6 +114,7 @@ class CpuBackend:
         self._program: LoweredProgram = Lowering(weights, pages, rows, table_width, max_rows).lower(graph).finish()
         self._inputs = StepInputs.allocate(max_rows, table_width)
         self._counts = np.zeros(8, np.int64)
+        compile_apart()
         self._team = Team(self._program, self._counts, self._inputs, scratch_bytes(graph, max_rows), threads)
 
     @property
@@ -131,11 +133,13 @@ class CpuBackend:
         return row.view(np.float32)[: self.vocabulary_size]
 
     def make_ready(self) -> None:
-        """Compile what is not compiled yet, by a step of one row, and make every reserved byte resident."""
+        """Load the compiled code by a step of one row, and make every reserved byte resident."""
         self.run([OneRow(pages=[0], position=0, tokens=[0], slot=0)])
         self.pages.touch()
         self._logits.fill(0)
+        self._inputs.tables.fill(0)
         self._program.arena.fill(0)
+        self._team.scratch.fill(0)
 
     def run(self, runs: Sequence[RowRun]) -> None:
         """Evaluate every row of one step; the GIL is released throughout. ValueError for rows, tokens, pages or slots
@@ -171,6 +175,8 @@ class CpuBackend:
         self._counts[ROWS], self._counts[UNITS], self._counts[WANTED] = row, units, wanted
 
     def _place_pages(self, run: RowRun, table: NDArray[np.int32]) -> None:
+        if run.position < 0:
+            raise ValueError(f"position {run.position}")
         last = run.position + len(run.tokens) - 1
         needed = last // PAGE_TOKENS + 1
         if needed > min(len(run.pages), len(table)):

@@ -21,13 +21,16 @@ types: Any = _types
 
 
 def compiled(function: Function) -> Function:
-    """Compile a function when it is first called from compiled code."""
-    return cast(Function, numba.njit(function))
+    """Compile a function when it is first called from compiled code.
+
+    Division by zero is IEEE's and no exception, which would end a follower in the middle of a step.
+    """
+    return cast(Function, numba.njit(error_model="numpy")(function))
 
 
 def entry(function: Function) -> Function:
     """Compile a function that Python calls: it runs without the GIL, and its code is kept on disk where that can be."""
-    return cast(Function, numba.njit(nogil=True, cache=IS_CACHED)(function))
+    return cast(Function, numba.njit(nogil=True, cache=IS_CACHED, error_model="numpy")(function))
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:

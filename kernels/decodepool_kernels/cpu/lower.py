@@ -88,8 +88,27 @@ class Lowering:
             if isinstance(operation, g.Rope):
                 self._rope_table(operation.rotation)
         for operation in graph.operations:
-            getattr(self, f"_{type(operation).__name__.lower()}")(operation)
+            self._lower(operation)
         return self
+
+    def _lower(self, operation: g.Operation) -> None:
+        match operation:
+            case g.Embed():
+                self._embed(operation)
+            case g.Norm():
+                self._norm(operation)
+            case g.MatMul():
+                self._matmul(operation)
+            case g.Rope():
+                self._rope(operation)
+            case g.Attention():
+                self._attention(operation)
+            case g.SwiGlu():
+                self._swiglu(operation)
+            case g.Add():
+                self._add(operation)
+            case g.Logits():
+                self._logits(operation)
 
     def _stride(self, width: int) -> int:
         return round_up(width, BLOCK_INPUTS) * 4

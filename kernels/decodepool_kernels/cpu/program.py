@@ -31,6 +31,7 @@ from decodepool_kernels.cpu.team import (
     enter_step,
     leave_step,
     next_step,
+    use_default_rounding,
     wait_for_count,
     wake,
 )
@@ -71,10 +72,6 @@ class Domain(IntEnum):
     UNITS = 3
 
 
-EMBED_QUANTISED, EMBED_FLOAT, ROPE_TABLE, NORM, QUANTISE, MATMUL, MATMUL_FLOAT = (int(op) for op in list(Op)[:7])
-ROPE, APPEND, ATTENTION, SWIGLU, ADD, GATHER = (int(op) for op in list(Op)[7:])
-TO_SLOTS, OVER_UNITS = int(Domain.WANTED_TO_SLOTS), int(Domain.UNITS)
-
 TALLY_BYTES, DONE_AT = 16, 8
 ROWS, UNITS, WANTED, STOP = range(4)
 """Where `counts` keeps the step's rows, attention units, rows with wanted logits, and the word that ends the team."""
@@ -82,8 +79,8 @@ ROWS, UNITS, WANTED, STOP = range(4)
 
 @compiled
 def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, first: int, last: int) -> None:
-    out_rows = slots[:rows] if domain == TO_SLOTS else slots[:0]
-    if op == MATMUL:
+    out_rows = slots[:rows] if domain == Domain.WANTED_TO_SLOTS else slots[:0]
+    if op == Op.MATMUL:
         matmul(
             w[0], w[1], w[2], np.int32(w[3]), w[4], w[5], w[6], w[7], w[8], w[9], w[10],
             out_rows, rows, totals, first, last,
@@ -95,11 +92,11 @@ def _products(op: int, domain: int, w: Any, slots: Any, rows: int, totals: int, 
 @compiled
 def _positional(op: int, w: Any, reals: Any, inputs: Any, scratch: int, first: int, last: int) -> None:
     _, positions, row_tables, tables, unit_rows, unit_counts, _, _ = inputs
-    if op == ROPE_TABLE:
+    if op == Op.ROPE_TABLE:
         rope_table(w[0], w[1], reals[0], positions, w[2], first, last)
-    elif op == ROPE:
+    elif op == Op.ROPE:
         rope(w[0], w[1], w[2], w[3], w[4], w[5], w[6], first, last)
-    elif op == APPEND:
+    elif op == Op.APPEND:
         append(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], tables, w[8], row_tables, positions, first, last)
     else:
         attention(
@@ -111,19 +108,19 @@ def _positional(op: int, w: Any, reals: Any, inputs: Any, scratch: int, first: i
 @compiled
 def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, first: int, last: int) -> None:
     tokens, wanted_rows = inputs[0], inputs[6]
-    if op == EMBED_QUANTISED:
+    if op == Op.EMBED_QUANTISED:
         embed_quantised(
             w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], tokens, w[10], w[11], first, last
         )  # fmt: skip
-    elif op == EMBED_FLOAT:
+    elif op == Op.EMBED_FLOAT:
         embed_float(w[0], w[1], w[2], w[3], tokens, w[4], w[5], first, last)
-    elif op == NORM:
+    elif op == Op.NORM:
         norm(w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), first, last)
-    elif op == QUANTISE:
+    elif op == Op.QUANTISE:
         quantise(w[0], w[1], w[2], rows, first, last)
-    elif op == SWIGLU:
+    elif op == Op.SWIGLU:
         swiglu(w[0], w[1], w[2], first, last)
-    elif op == ADD:
+    elif op == Op.ADD:
         add(w[0], w[1], w[2], first, last)
     else:
         gather(w[0], w[1], w[2], w[3], wanted_rows, first, last)
@@ -133,9 +130,9 @@ def _rowwise(op: int, w: Any, reals: Any, inputs: Any, rows: int, first: int, la
 def run_items(record: Any, reals: Any, inputs: Any, rows: int, scratch: int, first: int, last: int) -> None:
     """Run items [first, last) of one record."""
     op, words = record[OP], record[OPERANDS_AT:]
-    if op in (MATMUL, MATMUL_FLOAT):
+    if op in (Op.MATMUL, Op.MATMUL_FLOAT):
         _products(op, record[DOMAIN], words, inputs[7], rows, scratch, first, last)
-    elif op in (ROPE_TABLE, ROPE, APPEND, ATTENTION):
+    elif op in (Op.ROPE_TABLE, Op.ROPE, Op.APPEND, Op.ATTENTION):
         _positional(op, words, reals, inputs, scratch, first, last)
     else:
         _rowwise(op, words, reals, inputs, rows, first, last)
@@ -144,9 +141,9 @@ def run_items(record: Any, reals: Any, inputs: Any, rows: int, scratch: int, fir
 @compiled
 def rows_of(domain: int, counts: Any) -> Any:
     """Return how many rows (or units) a record runs over in this step."""
-    if domain == 0:
+    if domain == Domain.STEP:
         return counts[ROWS]
-    return counts[UNITS] if domain == OVER_UNITS else counts[WANTED]
+    return counts[UNITS] if domain == Domain.UNITS else counts[WANTED]
 
 
 @compiled
@@ -157,6 +154,7 @@ def run_records(
 
     `tallies` holds two counts a record: items claimed, and, at the first record since a meeting, items done since.
     """
+    use_default_rounding()
     owed, group = 0, tallies + DONE_AT
     for index in range(records.shape[0]):
         record = records[index]
@@ -210,5 +208,8 @@ def take_part(
         if counts[STOP]:
             return
         if enter_step(shared):
+            if counts[STOP]:
+                leave_step(shared)
+                return
             run_records(records, reals, counts, inputs, scratch, shared, tallies_at, members)
             leave_step(shared)

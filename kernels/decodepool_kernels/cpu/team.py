@@ -12,9 +12,10 @@ import platform
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
-from decodepool_kernels.cpu.vector import ADDRESS, I64
+from decodepool_kernels.cpu.vector import ADDRESS, I8, I32, I64
 
 SPINS_BEFORE_SLEEP = 1024
 """Some 20 us of waiting. Past that whoever is waited for has lost its core, and spinning on would spend this thread's
@@ -27,6 +28,7 @@ STEP_AT, OPEN_AT, INSIDE_AT, SLEEPERS_AT = 0, 64, 128, 192
 many members sleep. Each on a cache line of its own.
 """
 SHARED_BYTES = 256
+MXCSR_DEFAULT = 0x1F80
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 98)
 FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE = 128, 129
 EVERYBODY = 0x7FFFFFFF
@@ -64,6 +66,22 @@ def spin_hint(typing_context: Any) -> Any:
             signature_type = ir.FunctionType(ir.VoidType(), [])
             name = "llvm.x86.sse2.pause"
             builder.call(builder.module.globals.get(name) or ir.Function(builder.module, signature_type, name), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def use_default_rounding(typing_context: Any) -> Any:
+    """Round to nearest and keep denormals in this thread, whatever a library has set: bits would depend on it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if builder.module.triple.startswith("x86_64"):
+            word = cgutils.alloca_once_value(builder, I32(MXCSR_DEFAULT))  # type: ignore[no-untyped-call]
+            kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer()])
+            name = "llvm.x86.sse.ldmxcsr"
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(function, [builder.bitcast(word, I8.as_pointer())])
         return context.get_dummy_value()
 
     return types.void(), generate

@@ -20,22 +20,8 @@ def _pointer(element: Any) -> Any:
     return pointer
 
 
-_int32_pointer = _pointer(types.int32)
-_int64_pointer = _pointer(types.int64)
 _float32_pointer = _pointer(types.float32)
 _float64_pointer = _pointer(types.float64)
-
-
-@compiled
-def int32_at(where: int, count: int) -> Any:
-    """Return the `count` int32 at an address."""
-    return carray(_int32_pointer(where), (count,))
-
-
-@compiled
-def int64_at(where: int, count: int) -> Any:
-    """Return the `count` int64 at an address."""
-    return carray(_int64_pointer(where), (count,))
 
 
 @compiled
