@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from decodepool_sizing.kv import KVType
+from decodepool_worker.sessions.checks import SEED_LIMIT
 
 from decodepool_cli.faults import Fault, bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
@@ -27,7 +28,9 @@ def generate(
     top_k: Annotated[int, typer.Option(help="Draw from the k likeliest tokens; 0 from all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this share together.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Leave out tokens with less than this share of the likeliest's.")] = 0.0,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**64 - 1, help="The same seed draws the same tokens.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=SEED_LIMIT - 1, help="The same seed draws the same tokens.")
+    ] = None,
     context: Annotated[
         int | None, typer.Option(min=1, help="Tokens that the session may hold; as many as needed by default.")
     ] = None,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import get_args
 
 import pytest
+from decodepool_worker.engine.sampling import RANGES
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.fields import Body, SamplingFields
 from decodepool_worker.serving.openai_bodies import ChatCompletion, Completion
@@ -14,6 +16,8 @@ from decodepool_worker.serving.session_bodies import CreateSession, DecodeSessio
 from decodepool_worker.serving.validation import read_body
 
 CHAT = '"model": "m", "messages": [{"role": "user", "content": "x"}]'
+JSON_OBJECT = '"response_format": {"type": "json_object"}'
+JSON_SCHEMA = '"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}'
 
 
 def refusal(model: type[Body], data: bytes | str) -> ApiError:
@@ -130,12 +134,12 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
         (Completion, '{"model": "m", "prompt": "a", "suffix": "b"}', "unsupported_parameter", "suffix"),
         (Completion, '{"model": "m", "prompt": "a", "echo": true}', "unsupported_parameter", "echo"),
         (ChatCompletion, f'{{{CHAT}, "tools": [{{}}]}}', "unsupported_parameter", "tools"),
-        (
-            ChatCompletion,
-            f'{{{CHAT}, "response_format": {{"type": "json_object"}}}}',
-            "invalid_value",
-            "response_format.type",
-        ),
+        (CreateSession, '{"prompt": "a", "grammar": "root ::= [0-9]+"}', "unsupported_parameter", "grammar"),
+        (CreateSession, '{"prompt": "a", "json_schema": {}}', "unsupported_parameter", "json_schema"),
+        (DecodeSession, '{"grammar": ""}', "unsupported_parameter", "grammar"),
+        (DecodeSession, '{"json_schema": {"type": "object"}}', "unsupported_parameter", "json_schema"),
+        (ChatCompletion, f"{{{CHAT}, {JSON_SCHEMA}}}", "unsupported_parameter", "response_format"),
+        (ChatCompletion, f"{{{CHAT}, {JSON_OBJECT}}}", "unsupported_parameter", "response_format"),
         (ChatCompletion, f'{{{CHAT}, "top_logprobs": 2}}', "invalid_value", None),
         (ChatCompletion, f'{{{CHAT}, "stream_options": {{}}}}', "invalid_value", None),
     ],
@@ -178,3 +182,13 @@ def test_every_numeric_field_is_bounded_in_the_schema() -> None:
     for name, field in SamplingFields.model_fields.items():
         bounds = [type(each).__name__ for each in get_args(get_args(field.annotation)[0])]
         assert name == "logit_bias" or bounds, name
+
+
+@pytest.mark.parametrize(("name", "bounds"), RANGES.items(), ids=RANGES)
+def test_a_number_is_taken_exactly_where_the_sampler_takes_it(name: str, bounds: tuple[float, float]) -> None:
+    def body(value: float) -> bytes:
+        return json.dumps({name: {"1": value} if name == "logit_bias" else value}).encode()
+
+    for bound, beyond in zip(bounds, (-math.inf, math.inf), strict=True):
+        read_body(DecodeSession, body(bound))
+        assert refusal(DecodeSession, body(math.nextafter(bound, beyond))).code == "invalid_value"

@@ -164,7 +164,7 @@ def test_chat_over_a_session_equals_chat_in_one_request(live: Live, client: open
         ({"max_tokens": 0}, openai.BadRequestError, "max_tokens"),
         ({"temperature": 1e9}, openai.BadRequestError, "temperature"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "tools"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format.type"),
+        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "response_format"),
         ({"logit_bias": {"264": 1}}, openai.BadRequestError, "logit_bias.264"),
         ({"n": 5}, openai.BadRequestError, "n"),
         ({"messages": [{"role": "user", "content": "x" * 600}]}, openai.BadRequestError, None),

@@ -154,22 +154,25 @@ def _with_logprobs(logits: NDArray[np.float32], token: int, count: int) -> Sampl
     return Sampled(token, float(logits[token]) - shift, top)
 
 
-# Wide enough for any use, narrow enough that no sum or product of them leaves float64; OpenAI's where it has some.
-_RANGES: dict[str, tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0.0, 1e6),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
     "repetition_penalty": (1e-2, 1e2),
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
+    "logit_bias": (-100.0, 100.0),
 }
-_BIAS_RANGE = (-100.0, 100.0)
+"""Of each number of a `Sampling`: wide enough for any use, narrow enough that no sum or product of them leaves
+float64; OpenAI's where it has some. `logit_bias` is the range of one bias.
+"""
 
 
 def check_sampling(sampling: Sampling, vocabulary_size: int) -> None:
     """Raise ValueError, naming field and value, for what `draw_token` was not made for, NaN and infinities included."""
-    for field, bounds in _RANGES.items():
-        _check_range(field, getattr(sampling, field), bounds)
+    for field, bounds in RANGES.items():
+        if field != "logit_bias":
+            _check_range(field, getattr(sampling, field), bounds)
     top_k = sampling.top_k
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 0:
         raise ValueError(f"top_k: {top_k!r} is not a count; 0 keeps all tokens")
@@ -180,7 +183,7 @@ def check_sampling(sampling: Sampling, vocabulary_size: int) -> None:
         if token in seen:
             raise ValueError(f"logit_bias: token {token} is given twice")
         seen.add(token)
-        _check_range(f"logit_bias[{token}]", bias, _BIAS_RANGE)
+        _check_range(f"logit_bias[{token}]", bias, RANGES["logit_bias"])
 
 
 def _check_range(field: str, value: object, bounds: tuple[float, float]) -> None:

@@ -12,13 +12,12 @@ from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.decoding import Event
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.service import Served
+from decodepool_worker.sessions.checks import SEED_LIMIT
 from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent
 from decodepool_worker.sessions.errors import SessionError
 from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.session import SessionInfo
 from decodepool_worker.sessions.stream import DecodeStream
-
-SEEDS = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ async def _begun(order: Order, head: SessionInfo, worker: Worker, stack: AsyncEx
     choice = replace(choice, first=await anext(choice.rest))
     if isinstance(choice.first, EndEvent) and choice.first.error is not None:
         return [choice]  # its reader raises what it says
-    seeds = [(head.seed + i) % SEEDS for i in range(1, order.n)]
+    seeds = [(head.seed + i) % SEED_LIMIT for i in range(1, order.n)]
     twins = await worker.fork(head.id, head.length, len(seeds), seeds)
     for twin in twins:
         stack.push_async_callback(_close, worker, twin.id)

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from decodepool_worker.engine.sampling import RANGES
+from decodepool_worker.sessions.checks import SEED_LIMIT
+
 MAX_IDS = 1 << 20
 """Ids in one list: longer than any context served, short enough to check in a blink."""
 
@@ -18,10 +21,11 @@ TokenId = Annotated[int, Field(ge=0, lt=1 << 31, description="An id below the vo
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_IDS)]
 Seed = Annotated[
     int,
-    Field(ge=0, lt=1 << 64, description="Key of the random stream. Without one the worker picks it and says which."),
+    Field(ge=0, lt=SEED_LIMIT, description="Key of the random stream. Without one the worker picks it and says which."),
 ]
 OpenAISeed = Annotated[
-    int, Field(ge=-(1 << 63), lt=1 << 64, description="Key of the random stream; negative ones count modulo 2^64.")
+    int,
+    Field(ge=-SEED_LIMIT // 2, lt=SEED_LIMIT, description="Key of the random stream; negative ones count modulo 2^64."),
 ]
 MaxTokens = Annotated[
     int, Field(ge=1, lt=1 << 31, description="Tokens to draw at most. Without it: to the end of the context.")
@@ -33,17 +37,27 @@ StopIds = Annotated[
     list[TokenId], Field(fail_fast=True, max_length=256, description="Ids that end the decode, kept in the session.")
 ]
 
-Temperature = Annotated[float, Field(ge=0, le=1e6, description="0 is greedy: the lowest id among equals.")]
+
+def within(name: str, description: str | None = None) -> Any:
+    """Return the bounds that the sampler has for one of its numbers."""
+    low, high = RANGES[name]
+    return Field(ge=low, le=high, description=description)
+
+
+Temperature = Annotated[float, within("temperature", "0 is greedy: the lowest id among equals.")]
 TopK = Annotated[int, Field(ge=0, lt=1 << 31, description="Keep the k likeliest; 0 keeps all.")]
-TopP = Annotated[float, Field(ge=0, le=1, description="Keep the likeliest that together reach p.")]
-MinP = Annotated[float, Field(ge=0, le=1, description="Drop what is less likely than p times the likeliest.")]
+TopP = Annotated[float, within("top_p", "Keep the likeliest that together reach p.")]
+MinP = Annotated[float, within("min_p", "Drop what is less likely than p times the likeliest.")]
 RepetitionPenalty = Annotated[
-    float, Field(ge=0.01, le=100, description="Divide the logits of seen tokens; 1 changes nothing.")
+    float, within("repetition_penalty", "Divide the logits of seen tokens; 1 changes nothing.")
 ]
-Penalty = Annotated[
-    float, Field(ge=-2, le=2, description="Subtract from the logits of seen tokens; 0 changes nothing.")
+PresencePenalty = Annotated[
+    float, within("presence_penalty", "Subtract from the logits of seen tokens; 0 changes nothing.")
 ]
-Bias = Annotated[float, Field(ge=-100, le=100)]
+FrequencyPenalty = Annotated[
+    float, within("frequency_penalty", "Subtract, once for each time, from the logits of seen tokens.")
+]
+Bias = Annotated[float, within("logit_bias")]
 BiasId = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 LogitBias = Annotated[
     dict[BiasId, Bias], Field(fail_fast=True, max_length=1024, description="Added to the logits of these ids.")
@@ -70,8 +84,8 @@ class SamplingFields(Body):
     top_p: TopP | None = None
     min_p: MinP | None = None
     repetition_penalty: RepetitionPenalty | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
+    presence_penalty: PresencePenalty | None = None
+    frequency_penalty: FrequencyPenalty | None = None
     logit_bias: LogitBias | None = None
 
 
@@ -86,5 +100,31 @@ Unsupported = Annotated[
 ]
 """A field of OpenAI's whose meaning would change the answer: refused by name instead of ignored."""
 
+STRUCTURED = ("json_object", "json_schema")
+
+
+def _refuse_constraint(value: Any) -> None:
+    if value is not None:
+        raise PydanticCustomError("unsupported", "tokens are drawn freely: grammars and JSON schemas are not built yet")
+
+
+Constraint = Annotated[None, BeforeValidator(_refuse_constraint), Field(description="Not supported yet: refused.")]
+"""A rule that every token would have to obey: whoever asks for one must not get an answer without it."""
+
+
+def refuse_structured(value: Any) -> Any:
+    """Refuse OpenAI's response formats that are constraints; whatever else is wrong with a format is said later."""
+    if isinstance(value, dict) and value.get("type") in STRUCTURED:
+        _refuse_constraint(value)
+    return value
+
+
 Ignored = Annotated[Any, Field(description="Taken and ignored: it does not change the answer.")]
 """A field of OpenAI's that carries no meaning here."""
+
+
+class ConstraintFields(Body):
+    """What every token would have to obey."""
+
+    grammar: Constraint = None
+    json_schema: Constraint = None

@@ -19,9 +19,8 @@ from decodepool_worker.serving.requests import body_of, json_answer, sampling_of
 from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.serving.sse import DONE, EventStream, data_line, event_stream
 from decodepool_worker.serving.validation import checked_ids
+from decodepool_worker.sessions.checks import SEED_LIMIT
 from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
-
-SEEDS = 1 << 64
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -69,7 +68,7 @@ def _order(
         stop_tokens=ends | frozenset(stop_ids),
         top_logprobs=top_logprobs,
     )
-    seed = None if body.seed is None else body.seed % SEEDS
+    seed = None if body.seed is None else body.seed % SEED_LIMIT
     return Order(prompts, body.n or 1, seed, sampling_of(body, Sampling(), served.vocabulary_size), decode)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from decodepool_worker.serving.fields import (
@@ -16,6 +16,7 @@ from decodepool_worker.serving.fields import (
     OpenAISeed,
     TokenIds,
     Unsupported,
+    refuse_structured,
 )
 from decodepool_worker.serving.session_bodies import Messages, StopFields
 
@@ -72,7 +73,7 @@ class ChatCompletion(OpenAIFields):
     max_tokens: MaxTokens | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    response_format: TextFormat | None = None
+    response_format: Annotated[TextFormat | None, BeforeValidator(refuse_structured)] = None
     modalities: list[Literal["text"]] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     function_call: Literal["none", "auto"] | None = None

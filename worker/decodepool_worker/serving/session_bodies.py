@@ -11,6 +11,7 @@ from decodepool_worker.serving.fields import (
     MAX_FORKS,
     MAX_TOP_LOGPROBS,
     Body,
+    ConstraintFields,
     MaxTokens,
     SamplingFields,
     Seed,
@@ -62,7 +63,7 @@ def exactly_one(body: Body, names: tuple[str, ...]) -> None:
         raise PydanticCustomError("one_of", "give exactly one of {wanted}; got {got}", {"wanted": wanted, "got": got})
 
 
-class CreateSession(SamplingFields):
+class CreateSession(SamplingFields, ConstraintFields):
     """A new session: its first tokens, its context, its seed, and how it draws by default."""
 
     tokens: TokenIds | None = None
@@ -105,7 +106,7 @@ class AppendTokens(Body):
         return self
 
 
-class StopFields(SamplingFields):
+class StopFields(SamplingFields, ConstraintFields):
     """What ends a decode, and whether it is streamed."""
 
     stop: Stop | None = None

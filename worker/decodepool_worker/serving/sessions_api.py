@@ -11,9 +11,8 @@ from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.requests import body_of, json_answer, sampling_of
 from decodepool_worker.serving.service import Served, service_of
 from decodepool_worker.serving.session_bodies import AppendTokens, CreateSession, ForkSession
+from decodepool_worker.sessions.checks import SEED_LIMIT
 from decodepool_worker.sessions.session import SessionInfo
-
-SEEDS = 1 << 64
 
 
 async def create_session(request: web.Request) -> web.Response:
@@ -40,7 +39,7 @@ async def fork_session(request: web.Request) -> web.Response:
     body = await body_of(request, ForkSession)
     served = service_of(request).served_to_new_work()
     count = body.n or 1
-    seeds = None if body.seed is None else [(body.seed + i) % SEEDS for i in range(count)]
+    seeds = None if body.seed is None else [(body.seed + i) % SEED_LIMIT for i in range(count)]
     made = await served.worker.fork(request.match_info["id"], body.at, count, seeds)
     return json_answer({"sessions": [session_answer(info, served) for info in made]}, status=201)
 

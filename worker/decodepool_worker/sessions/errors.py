@@ -42,7 +42,7 @@ class SessionGone(SessionError):
 
 
 class ContextFull(SessionError):
-    """The tokens do not fit into the session's context. (413)"""
+    """The tokens do not fit into the session's context. (400)"""
 
     def __init__(self, length: int, added: int, context_tokens: int) -> None:
         super().__init__(f"{added} tokens do not fit: the session holds {length} of {context_tokens}")
