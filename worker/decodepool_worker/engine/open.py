@@ -4,14 +4,11 @@ and the server.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import psutil
 from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cuda.errors import GpuFault
@@ -26,6 +23,7 @@ from decodepool_sizing.readers import FileReader, file_reader
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import model_refusals
 
+from decodepool_worker.engine.fingerprint import stream_fingerprint
 from decodepool_worker.engine.rows import Engine
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import LoadedWeights, Progress, load_weights
@@ -182,20 +180,5 @@ def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threa
     engine = CpuEngine(
         graph, matrices=weights.matrices, vectors=weights.vectors, shape=model.shape, plan=plan, threads=threads
     )
-    fingerprint = stream_fingerprint(weights.digest, plan.kv_type)
+    fingerprint = stream_fingerprint(engine, graph, weights.digest, plan.kv_type, ("cpu", kernel_digest()))
     return Loaded(engine, model.shape, model.header.metadata, plan, fingerprint, weights.size_bytes)
-
-
-def stream_fingerprint(weights_digest: str, kv_type: KVType) -> str:
-    """Digest what decides a stream's bits: weights, kernels, kv type, and this machine's elementary functions."""
-    parts = (weights_digest, kernel_digest(), kv_type.value, "cpu", elementary_functions_digest())
-    return "dp-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def elementary_functions_digest() -> str:
-    """Digest what libm's cosine (rotary angles) and NumPy's e^x (sampling) give here: their last bits differ between
-    libraries and CPUs, and all else is IEEE arithmetic.
-    """
-    angles = np.arange(1, 4096) * 1.618
-    cosines = np.array([f(angle) for angle in angles for f in (math.cos, math.sin)])
-    return hashlib.sha256(cosines.tobytes() + np.exp(-angles / 64).tobytes()).hexdigest()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from decodepool_kernels.cuda import packing
 from decodepool_kernels.cuda.backend import Settings, upload_weights
@@ -13,17 +13,11 @@ from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_sizing.devices import CONTEXT_BYTES, gpu_memory
 from decodepool_sizing.host import usable_cores
-from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import FileReader
 
 from decodepool_worker.engine.cuda import CudaEngine, check_kv_type
-from decodepool_worker.engine.open import (
-    Loaded,
-    ModelFile,
-    Wanted,
-    elementary_functions_digest,
-    plan_worker,
-)
+from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprint
+from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import Progress, load_packed
 from decodepool_worker.weights.matrices import Packing, matrix_packed_by
@@ -53,13 +47,8 @@ def open_on_gpu(
     graph = model_graph(model.shape, model.header, None if factors is None else factors.tolist())
     on_device = upload_weights(gpu, weights.matrices, weights.vectors)
     engine = CudaEngine(gpu, graph, on_device, model.shape, plan, settings=settings)
-    fingerprint = gpu_fingerprint(weights.digest, plan.kv_type, gpu)
+    lowering = files_digest(sorted(Path(packing.__file__).parent.glob("*.py")))
+    backend = ("cuda", gpu.name, str(gpu.capability), sources_digest(), lowering)
+    fingerprint = stream_fingerprint(engine, graph, weights.digest, plan.kv_type, backend)
     loaded = Loaded(engine, model.shape, model.header.metadata, plan, fingerprint, weights.size_bytes)
     return replace(loaded, resident_bytes=gpu.used_bytes, base_bytes=CONTEXT_BYTES)
-
-
-def gpu_fingerprint(weights_digest: str, kv_type: KVType, gpu: Gpu) -> str:
-    """Digest what decides a stream's bits: weights, kernels, kv type, GPU model, and the host's sampling functions."""
-    model = f"{gpu.name} {gpu.capability}"
-    parts = (weights_digest, sources_digest(), kv_type.value, "cuda", model, elementary_functions_digest())
-    return "dp-" + hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
