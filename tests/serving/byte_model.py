@@ -17,8 +17,8 @@ from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sample
 from decodepool_worker.engine.sampling import draw_token
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.residence import Residence
+from decodepool_worker.sessions.worker import Worker
 from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
 from numpy.typing import NDArray

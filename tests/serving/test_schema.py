@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from decodepool_worker.serving.route_table import ROUTES
-from decodepool_worker.serving.routes import Route
+from decodepool_worker.serving.routes import ROUTES, Route
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode, checks
 

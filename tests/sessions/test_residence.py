@@ -9,7 +9,6 @@ from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.errors import (
     NoRoom,
     SessionError,
-    SessionGone,
 )
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
@@ -215,21 +214,6 @@ def test_a_draining_residence_takes_no_new_work_and_finishes_what_runs(residence
     assert listener.tokens == lone_tokens([1], 9)
     with pytest.raises(SessionError, match="draining"):
         residence.decode(session.id, DecodeRequest(), Listener())
-
-
-def test_idle_sessions_are_closed_after_the_timeout_and_say_so(engine: CheckingEngine) -> None:
-    now = [0.0]
-    residence = Residence(engine, clock=lambda: now[0], context_tokens=256, sessions=4, idle_timeout_seconds=60)
-    idle, busy = residence.create([1]), residence.create([2])
-    run(residence)
-    now[0] = 30
-    residence.decode(busy.id, DecodeRequest(), Listener())
-    assert residence.close_idle() == 30
-    now[0] = 100
-    assert residence.close_idle() is None
-    assert [info.id for info in residence.infos()] == [busy.id]
-    with pytest.raises(SessionGone, match="idle for 60 s"):
-        residence.tokens(idle.id)
 
 
 def test_steps_are_counted(engine: CheckingEngine) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from decodepool_worker.engine.rows import Outcome, Span
 from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
-from decodepool_worker.sessions.errors import Draining, EngineFailed, SessionBusy, SessionGone
-from decodepool_worker.sessions.loop import Worker
+from decodepool_worker.sessions.errors import Draining, EngineFailed, SessionBusy
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
 from decodepool_worker.sessions.stats import StepReport
 from decodepool_worker.sessions.stream import DecodeStream
+from decodepool_worker.sessions.worker import Worker
 
 from tests.sessions.checking_engine import GREEDY, CheckingEngine, lone_tokens, prompt
 
@@ -37,13 +37,10 @@ class GatedEngine(CheckingEngine):
         return super().step(spans)
 
 
-def with_worker(
-    scenario: Callable[[Worker, GatedEngine], Awaitable[None]], *, idle_timeout: float | None = None
-) -> None:
+def with_worker(scenario: Callable[[Worker, GatedEngine], Awaitable[None]]) -> None:
     async def main() -> None:
         engine = GatedEngine()
-        residence = Residence(engine, context_tokens=256, sessions=8, idle_timeout_seconds=idle_timeout)
-        worker = Worker(residence)
+        worker = Worker(Residence(engine, context_tokens=256, sessions=8))
         worker.start()
         try:
             await scenario(worker, engine)
@@ -323,16 +320,6 @@ def test_a_worker_that_never_started_stops() -> None:
         assert await Worker(Residence(GatedEngine(), context_tokens=256, sessions=8)).stop()
 
     asyncio.run(main())
-
-
-def test_idle_sessions_are_closed_though_nobody_asks() -> None:
-    async def scenario(worker: Worker, _: GatedEngine) -> None:
-        session = await worker.create([1])
-        await until(lambda: sum(worker.stats().sessions.values()) == 0)
-        with pytest.raises(SessionGone, match="idle for"):
-            await worker.info(session.id)
-
-    with_worker(scenario, idle_timeout=0.05)
 
 
 def test_a_turn_delivers_once_however_many_streams_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ from aiohttp import web
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.openapi import document
 from decodepool_worker.serving.requests import json_answer
-from decodepool_worker.serving.route_table import ROUTES
-from decodepool_worker.serving.routes import Handler
+from decodepool_worker.serving.routes import ROUTES, Handler
 from decodepool_worker.serving.service import DOCUMENT, SERVICE, Service, service_of
 from decodepool_worker.serving.sse import ANSWERED
 from decodepool_worker.serving.translation import FORESEEN, translated
@@ -26,9 +25,9 @@ logger = logging.getLogger("decodepool.http")
 MAX_BODY_BYTES = 8 << 20
 """A body of the longest id list there may be, and twice the longest sensible text."""
 
-OK, CLIENT_CLOSED = 200, 499
+OK = 200
+CLIENT_CLOSED = 499
 """What a request is counted as when its client left first; nobody gets this status."""
-
 
 PUBLIC_PATHS = frozenset(route.path for route in ROUTES if route.public)
 

@@ -15,9 +15,9 @@ from decodepool_worker.serving.service import Served
 from decodepool_worker.sessions.checks import SEED_LIMIT
 from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent
 from decodepool_worker.sessions.errors import SessionError
-from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.session import SessionInfo
 from decodepool_worker.sessions.stream import DecodeStream
+from decodepool_worker.sessions.worker import Worker
 
 
 @dataclass(frozen=True)

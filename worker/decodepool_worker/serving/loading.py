@@ -7,8 +7,8 @@ from pathlib import Path
 from decodepool_worker.engine.open import Loaded, Wanted, open_model
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.residence import Residence
+from decodepool_worker.sessions.worker import Worker
 from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
 

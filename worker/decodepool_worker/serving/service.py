@@ -16,8 +16,8 @@ from decodepool_worker.serving.history import History
 from decodepool_worker.serving.metrics import Metrics
 from decodepool_worker.serving.offload import Offload
 from decodepool_worker.serving.prompts import Prompts
-from decodepool_worker.sessions.loop import Worker
 from decodepool_worker.sessions.stats import Stats
+from decodepool_worker.sessions.worker import Worker
 
 STALLED_SECONDS = 60.0
 """A step that lasts longer is taken for a hang, and liveness fails. A full prefill chunk on a slow CPU is far below."""

@@ -6,7 +6,7 @@
 | `household`, `registry`, `memory` | who is here; ids; the pages and logits rows they hold |
 | `pages`, `prefixes` | the page allocator; which page already holds which prefix |
 | `session`, `decodes` | a session and its table of states; one decode, its text and events |
-| `scheduler`, `steps`, `stepper` | which rows go into a step; sessions to spans; the step itself |
-| `step_loop`, `loop`, `stream` | the thread that owns a residence; its door to asyncio; one stream there |
+| `scheduler`, `stepper` | which rows go into a step; sessions to spans, and the step itself |
+| `step_thread`, `worker`, `stream` | the thread that owns a residence; its door to asyncio; one stream there |
 | `checks`, `errors`, `stats` | what a request must be; why it is refused; counts |
 """

@@ -62,7 +62,6 @@ class Residence:
         context_tokens: int,
         sessions: int,
         prefill_chunk_rows: int = PAGE_TOKENS,
-        idle_timeout_seconds: float | None = None,
         remembered_sessions: int = 10_000,
         observe_step: StepObserver | None = None,
     ) -> None:
@@ -71,7 +70,6 @@ class Residence:
         self._vocabulary_size = engine.vocabulary_size
         self._detokenizer_factory = detokenizer_factory
         self._clock = clock
-        self._idle_timeout_seconds = idle_timeout_seconds
         self._household = Household(
             engine,
             clock,
@@ -212,20 +210,6 @@ class Residence:
     def fail(self, error: Exception) -> None:
         """End every session with an error, and serve nothing from here on: the engine cannot be trusted."""
         self._stepper.fail(error)
-
-    def close_idle(self) -> float | None:
-        """Close sessions idle beyond the timeout; return the seconds until the next could be, None if none could."""
-        if self._idle_timeout_seconds is None:
-            return None
-        now, wait = self._clock(), None
-        for session in self._household.sessions:
-            if session.state is SessionState.IDLE:
-                left = session.used_at + self._idle_timeout_seconds - now
-                if left <= 0:
-                    self.close(session.id, f"idle for {self._idle_timeout_seconds:g} s")
-                else:
-                    wait = left if wait is None else min(wait, left)
-        return wait
 
     # Questions.
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from decodepool_worker.sessions.decodes import EndEvent, TokenEvent
-from decodepool_worker.sessions.step_loop import Callback
+from decodepool_worker.sessions.step_thread import Callback
 
 Event = TokenEvent | EndEvent
 

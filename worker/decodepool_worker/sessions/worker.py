@@ -21,7 +21,7 @@ from decodepool_worker.sessions.pages import PageUse
 from decodepool_worker.sessions.residence import DEFAULT_SAMPLING, Residence
 from decodepool_worker.sessions.session import SessionInfo
 from decodepool_worker.sessions.stats import Stats
-from decodepool_worker.sessions.step_loop import Callback, Pulse, StepLoop
+from decodepool_worker.sessions.step_thread import Callback, Pulse, StepThread
 from decodepool_worker.sessions.stream import DecodeStream
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class Worker:
 
     def __init__(self, residence: Residence, clock: Callable[[], float] = time.monotonic) -> None:
         self._residence = residence
-        self._steps = StepLoop(residence, self._deliver, clock)
+        self._steps = StepThread(residence, self._deliver, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,7 +31,7 @@ class Pulse:
     turn_seconds: float | None
 
 
-class StepLoop:
+class StepThread:
     """Runs a residence on a thread of its own."""
 
     def __init__(self, residence: Residence, deliver: Deliver, clock: Callable[[], float]) -> None:
@@ -87,27 +86,24 @@ class StepLoop:
 
     def _run(self) -> None:
         is_busy, is_open = False, True
-        idle_seconds: float | None = None
         while is_open:
-            commands = self._gather(wait=not is_busy, idle_seconds=idle_seconds)
+            commands = self._gather(wait=not is_busy)
             self._turn_began = self._clock()
             is_open = None not in commands
             for command in commands:
                 if command is not None:
                     self._guard(command)
-            idle_seconds = self._guard(self._residence.close_idle)
             self._publish()
             is_busy = is_open and bool(self._guard(self._residence.tick))
             self._publish()
         self._turn_began = None
 
-    def _gather(self, *, wait: bool, idle_seconds: float | None) -> list[Callback | None]:
-        """Return the commands that wait; without work, sleep until there is one or an idle session's time has come."""
+    def _gather(self, *, wait: bool) -> list[Callback | None]:
+        """Return the commands that wait; without work, sleep until there is one."""
         commands: list[Callback | None] = []
         if wait:
             self._turn_began = None
-            with suppress(queue.Empty):
-                commands.append(self._commands.get(timeout=idle_seconds))
+            commands.append(self._commands.get())
         commands.extend(self._commands.get_nowait() for _ in range(self._commands.qsize()))
         return commands
 
