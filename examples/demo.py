@@ -4,49 +4,60 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-PORT = int(os.environ.get("PORT", "8000"))
-URL = f"http://127.0.0.1:{PORT}"
 MANIFEST = Path(__file__).with_name("smollm2.yaml")
 QUESTION = "What is the capital of France? Answer in one sentence."
 START_SECONDS = 300
 
 
-def pool() -> subprocess.Popen[bytes]:
+def port() -> int:
+    """Return the port to serve on; end with a line where it is none, or taken."""
+    text = os.environ.get("PORT", "8000")
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        sys.exit(f"PORT={text} is not a port")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", int(text)))
+        except OSError:
+            sys.exit(f"port {text} is taken: PORT={int(text) + 1} make demo")
+    return int(text)
+
+
+def pool(number: int) -> subprocess.Popen[bytes]:
     """Start the pool that the manifest describes."""
     models = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decodepool" / "models"
-    command = [str(Path(sys.executable).with_name("decodepool")), "run", str(MANIFEST), "--port", str(PORT)]
+    command = [str(Path(sys.executable).with_name("decodepool")), "run", str(MANIFEST), "--port", str(number)]
     return subprocess.Popen([*command, "--map", f"/var/lib/decodepool/models={models}"])
 
 
-def wait_until_ready(process: subprocess.Popen[bytes]) -> None:
-    """Return once the worker admits sessions. The first start on a machine compiles the kernels, about 20 seconds."""
+def wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
+    """Return once the worker admits sessions."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             sys.exit(process.returncode or 1)
         try:
-            with urllib.request.urlopen(f"{URL}/readyz", timeout=5):
+            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
                 return
         except OSError:
             time.sleep(0.2)
-    process.terminate()
     sys.exit(f"not ready after {START_SECONDS} s")
 
 
-def answer(question: str) -> Iterator[str]:
+def answer(url: str, question: str) -> Iterator[str]:
     """Stream a chat answer, piece by piece."""
-    body = {"model": model(), "messages": [{"role": "user", "content": question}], "temperature": 0, "stream": True}
-    request = urllib.request.Request(
-        f"{URL}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
-    )
+    body = {"model": "smollm2", "messages": [{"role": "user", "content": question}], "temperature": 0, "stream": True}
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as stream:
         for line in stream:
             data = line.decode().removeprefix("data: ").strip()
@@ -54,27 +65,30 @@ def answer(question: str) -> Iterator[str]:
                 yield json.loads(data)["choices"][0]["delta"].get("content") or ""
 
 
-def model() -> str:
-    """Return the name of the served model."""
-    with urllib.request.urlopen(f"{URL}/v1/models", timeout=5) as reply:
-        return str(json.load(reply)["data"][0]["id"])
+def serve(process: subprocess.Popen[bytes], url: str) -> int:
+    """Show an answer and the URLs; return the pool's exit code once it ends."""
+    wait_until_ready(process, url)
+    print(f"\n> {QUESTION}\n", end="", flush=True)
+    for piece in answer(url, QUESTION):
+        print(piece, end="", flush=True)
+    print(f"\n\n  watch it      {url}/\n  openai SDK    base_url={url}/v1\n  stop it       Ctrl-C\n", flush=True)
+    return process.wait()
 
 
-def main() -> None:
-    """Run the demo."""
-    process = pool()
+def main() -> int:
+    """Run the demo; whatever ends it ends the pool."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda *_: sys.exit(128))
+    number = port()
+    process = pool(number)
     try:
-        wait_until_ready(process)
-        print(f"\n> {QUESTION}\n  ", end="")
-        for piece in answer(QUESTION):
-            print(piece, end="", flush=True)
-        print(f"\n\n  watch it      {URL}/\n  openai SDK    base_url={URL}/v1\n  stop it       Ctrl-C\n", flush=True)
-        sys.exit(process.wait())
+        return serve(process, f"http://127.0.0.1:{number}")
     except KeyboardInterrupt:
-        process.wait()
+        return process.wait()
     finally:
         process.terminate()
+        process.wait()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

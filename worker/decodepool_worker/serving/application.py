@@ -26,6 +26,7 @@ MAX_BODY_BYTES = 8 << 20
 """A body of the longest id list there may be, and twice the longest sensible text."""
 
 OK = 200
+FIRST_FAULT = 400
 CLIENT_CLOSED = 499
 """What a request is counted as when its client left first; nobody gets this status."""
 
@@ -103,7 +104,8 @@ def _record(request: web.Request, status: int, seconds: float) -> None:
     if status == CLIENT_CLOSED:
         metrics.disconnects.inc()
     fields = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
-    logger.info("%s %s %s", request.method, route, status, extra={"fields": fields})
+    level = logging.INFO if status >= FIRST_FAULT else logging.DEBUG  # what succeeds is in the metrics
+    logger.log(level, "%s %s %s", request.method, route, status, extra={"fields": fields})
 
 
 def _pattern(request: web.Request) -> str:
