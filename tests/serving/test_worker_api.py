@@ -51,6 +51,11 @@ def test_metrics_count_what_happened(live: Live) -> None:
     assert seen["decodepool_ready{}"] == 1
 
 
+def test_no_series_is_a_time_of_creation(live: Live) -> None:
+    live.decode(live.create("A B C"), max_tokens=2)
+    assert not any(name.partition("{")[0].endswith("_created") for name in samples(live))
+
+
 def test_guessed_paths_make_no_series_of_their_own(live: Live) -> None:
     for i in range(5):
         live.get(f"/guess/{i}", 404)

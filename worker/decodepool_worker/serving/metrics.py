@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from decodepool_worker.sessions.stats import Stats, StepReport
+
+disable_created_metrics()  # a start time beside every counter would double the series, and Prometheus ignores it
 
 STEP_SECONDS = (
     0.001,
