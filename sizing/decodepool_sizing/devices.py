@@ -7,9 +7,22 @@ from typing import Literal
 
 DeviceKind = Literal["cpu", "cuda"]
 
+SLICE_ELEMENTS = 1 << 19
+"""Weights that a thread unpacks at once, or those of 32 outputs if they are more."""
+
+SLICE_ELEMENT_BYTES = 16
+"""The most that unpacking needs beside what it fills, for each weight of a slice: what was read, codes, what is packed.
+"""
+
+LOADING_THREADS = 8
+"""Threads that unpack at the same time, at most: more wait for the interpreter, or for the disk."""
+
+LOADING_SCRATCH_BYTES = LOADING_THREADS * SLICE_ELEMENTS * SLICE_ELEMENT_BYTES
+"""Beside the weights themselves, the most that loading needs."""
+
 PROCESS_BASE_BYTES = 256 << 20
 """Resident memory of a CPU worker before any weight: the interpreter, NumPy, Numba's compiled kernels, tokenizer,
-HTTP.
+HTTP; and the scratch of loading, which is over before a request comes.
 """
 
 CONTEXT_BYTES = 768 << 20

@@ -70,7 +70,7 @@ def read_back(matrix: PackedMatrix) -> Floats:
 @pytest.mark.parametrize("name", sorted(kind.name for kind in RUN_WEIGHT_TYPES))
 def test_every_element_comes_back(name: str, outputs: int) -> None:
     raw = raw_of(name, outputs, INPUTS)
-    packed = packed_matrix(tensor(name, INPUTS, outputs), raw)
+    packed = packed_matrix(tensor(name, INPUTS, outputs), [raw])
     assert np.array_equal(read_back(packed), dequantised(name, raw, outputs))
 
 
@@ -78,7 +78,7 @@ def test_every_element_comes_back(name: str, outputs: int) -> None:
 @pytest.mark.parametrize("name", sorted(kind.name for kind in RUN_WEIGHT_TYPES))
 def test_a_matrix_takes_the_bytes_that_were_planned(name: str, outputs: int) -> None:
     info = tensor(name, INPUTS, outputs)
-    packed = packed_matrix(info, raw_of(name, outputs, INPUTS))
+    packed = packed_matrix(info, [raw_of(name, outputs, INPUTS)])
     assert packed.size_bytes == repacked_bytes(name, info.dims, info.size_bytes)
 
 
@@ -97,7 +97,7 @@ def test_a_float_that_is_not_finite_is_refused_by_name(name: str, bits: int) -> 
     values = float_bits(name, 3, 32)
     values[2, 5] = bits
     with pytest.raises(BadModelFile, match=r"^tensor blk\.3\.ffn_up\.weight: element 69 is NaN or infinite$"):
-        packed_matrix(tensor(name, 32, 3), values.tobytes())
+        packed_matrix(tensor(name, 32, 3), [values.tobytes()])
     with pytest.raises(BadModelFile, match=r"^tensor output_norm\.weight: element 5 is NaN or infinite$"):
         padded_vector(tensor(name, 32, called="output_norm.weight"), values[2].tobytes())
 
@@ -113,21 +113,21 @@ def test_a_scale_that_is_not_finite_is_refused_by_name(name: str, start: int, sc
             blocks[4] = fill
         blocks[4, start : start + 2] = np.array([scale], np.uint16).view(np.uint8)
         with pytest.raises(BadModelFile, match=r"^tensor blk\.3\.ffn_up\.weight: a scale is NaN or infinite$"):
-            packed_matrix(tensor(name, 2 * elements, 3), blocks.tobytes())
+            packed_matrix(tensor(name, 2 * elements, 3), [blocks.tobytes()])
 
 
 def test_an_exponent_that_is_nan_is_refused_by_name() -> None:
     blocks = blocks_of("MXFP4", 6)
     blocks[4, 0] = MXFP4_NAN
     with pytest.raises(BadModelFile, match=r"^tensor blk\.3\.ffn_up\.weight: a scale is NaN or infinite$"):
-        packed_matrix(tensor("MXFP4", 64, 3), blocks.tobytes())
+        packed_matrix(tensor("MXFP4", 64, 3), [blocks.tobytes()])
 
 
 @pytest.mark.parametrize("name", sorted(set(TensorType.__members__) - set(FORMATS) - set(FLOATS)))
 def test_a_type_without_a_kernel_is_refused_by_tensor_and_type(name: str) -> None:
     info = tensor(name, 256, 2)
     with pytest.raises(BadModelFile, match=rf"^tensor blk\.3\.ffn_up\.weight: .*type {name}$"):
-        packed_matrix(info, bytes(info.size_bytes))
+        packed_matrix(info, [bytes(info.size_bytes)])
 
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_K", "I32"])

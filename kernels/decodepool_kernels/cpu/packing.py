@@ -7,7 +7,7 @@ up with zeros.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,15 @@ class QuantMatrix:
         """Bytes allocated."""
         return self.codes.size + self.scales.size
 
+    @property
+    def planes(self) -> tuple[NDArray[np.uint8], ...]:
+        """The bytes, each plane tile after tile."""
+        return self.codes, self.scales
+
+    def emptied(self, outputs: int) -> QuantMatrix:
+        """Return a matrix of as many outputs, kept as this one is, whose planes are yet to be filled."""
+        return empty_quantised(self.layout, outputs, self.inputs, self.zero)
+
 
 @dataclass(frozen=True, eq=False)
 class FloatMatrix:
@@ -102,6 +111,15 @@ class FloatMatrix:
     def size_bytes(self) -> int:
         """Bytes allocated."""
         return self.weights.size
+
+    @property
+    def planes(self) -> tuple[NDArray[np.uint8], ...]:
+        """The bytes, tile after tile."""
+        return (self.weights,)
+
+    def emptied(self, outputs: int) -> FloatMatrix:
+        """Return a matrix of as many outputs, kept as this one is, whose plane is yet to be filled."""
+        return empty_float(self.type_name, outputs, self.inputs)
 
 
 PackedMatrix = QuantMatrix | FloatMatrix
@@ -138,26 +156,35 @@ def pack_scales(
         out[:, :, index] = plane.reshape(-1, TILE_OUTPUTS, blocks, parts).transpose(0, 2, 3, 1)
 
 
+def empty_quantised(layout: QuantLayout, outputs: int, inputs: int, zero: int) -> QuantMatrix:
+    """Allocate a matrix."""
+    matrix = QuantMatrix(layout, outputs, inputs, zero, np.empty(0, np.uint8), np.empty(0, np.uint8))
+    tile_blocks = matrix.tiles * matrix.blocks
+    codes, scales = (aligned_bytes(tile_blocks * size) for size in (matrix.code_bytes, matrix.scale_bytes))
+    return replace(matrix, codes=codes, scales=scales)
+
+
+def empty_float(type_name: str, outputs: int, inputs: int) -> FloatMatrix:
+    """Allocate a matrix."""
+    size = round_up(outputs, TILE_OUTPUTS) * inputs * FLOAT_BYTES[type_name]
+    return FloatMatrix(type_name, outputs, inputs, aligned_bytes(size))
+
+
 def pack_quantised(
     layout: QuantLayout, codes: NDArray[np.uint8], scales: NDArray[Any], minima: NDArray[Any] | None, zero: int
 ) -> QuantMatrix:
     """Pack a matrix given as codes `[outputs, inputs]` and scales (and minima) `[outputs, inputs / sub_block]`."""
     outputs, inputs = codes.shape
-    matrix = QuantMatrix(layout, outputs, inputs, zero, np.empty(0, np.uint8), np.empty(0, np.uint8))
-    tile_blocks = matrix.tiles * matrix.blocks
-    packed_codes = aligned_bytes(tile_blocks * matrix.code_bytes)
-    packed_scales = aligned_bytes(tile_blocks * matrix.scale_bytes)
-    pack_codes(_whole_tiles(codes), layout, packed_codes)
-    pack_scales(_whole_tiles(scales), None if minima is None else _whole_tiles(minima), layout, packed_scales)
-    return QuantMatrix(layout, outputs, inputs, zero, packed_codes, packed_scales)
+    matrix = empty_quantised(layout, outputs, inputs, zero)
+    pack_codes(_whole_tiles(codes), layout, matrix.codes)
+    pack_scales(_whole_tiles(scales), None if minima is None else _whole_tiles(minima), layout, matrix.scales)
+    return matrix
 
 
 def pack_float(type_name: str, values: NDArray[Any]) -> FloatMatrix:
     """Pack weights `[outputs, inputs]`, each as the bits of its own type (u16 for F16 and BF16, f32)."""
     outputs, inputs = values.shape
-    whole = _whole_tiles(values)
-    packed = aligned_bytes(whole.nbytes)
-    packed.view(values.dtype).reshape(-1, inputs, TILE_OUTPUTS)[...] = whole.reshape(
-        -1, TILE_OUTPUTS, inputs
-    ).transpose(0, 2, 1)
-    return FloatMatrix(type_name, outputs, inputs, packed)
+    matrix = empty_float(type_name, outputs, inputs)
+    tiles = _whole_tiles(values).reshape(-1, TILE_OUTPUTS, inputs)
+    matrix.weights.view(values.dtype).reshape(-1, inputs, TILE_OUTPUTS)[...] = tiles.transpose(0, 2, 1)
+    return matrix

@@ -13,7 +13,7 @@ Sizes are those of `decodepool_sizing.layouts`: short tiles are filled up with z
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,16 @@ class PackedMatrix:
     def size_bytes(self) -> int:
         """Bytes it takes on the device."""
         return self.data.size
+
+    @property
+    def planes(self) -> tuple[NDArray[np.uint8], ...]:
+        """The bytes, in runs of whole tiles."""
+        return (self.data,)
+
+    def emptied(self, outputs: int) -> PackedMatrix:
+        """Return a matrix of as many outputs, kept as this one is, whose plane is yet to be filled."""
+        size = self.data.size // -(-self.outputs // TILE_OUTPUTS) * -(-outputs // TILE_OUTPUTS)
+        return replace(self, outputs=outputs, data=np.empty(size, np.uint8))
 
 
 def pack_quantised(

@@ -1,4 +1,4 @@
-"""Loading: every tensor of the trunk read, checked, packed, and its digest taken on the way.
+"""Loading: every tensor of the trunk read, checked, packed, and its digest taken on the way, slice by slice.
 
 Bytes are read with pread and not through a mapping: a file cut short under a mapping kills the process by a signal,
 here it is one line.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 import numpy as np
 from decodepool_kernels.cpu.packing import PackedMatrix
+from decodepool_sizing.devices import LOADING_THREADS
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, TensorInfo
 from decodepool_sizing.loaded_tensors import loaded_tensors
@@ -22,21 +23,10 @@ from decodepool_sizing.readers import FileReader
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
-from decodepool_worker.weights.matrices import packed_matrix, padded_vector
+from decodepool_worker.weights.matrices import MatrixT, packed_matrix, padded_vector, slice_outputs
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes loaded so far and in all: from any thread, one call at a time, ever more."""
-
-
-class Sized(Protocol):
-    """A packed matrix, whatever engine it is for."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes allocated."""
-
-
-MatrixT = TypeVar("MatrixT", bound=Sized)
+"""Called with the bytes read so far and in all: from any thread, one call at a time, ever more."""
 
 
 @dataclass(frozen=True)
@@ -70,26 +60,22 @@ def load_packed(
     reader: FileReader,
     header: Header,
     shape: ModelShape,
-    pack: Callable[[TensorInfo, bytes], MatrixT],
+    pack: Callable[[TensorInfo, Iterable[bytes]], MatrixT],
     *,
     threads: int,
     progress: Progress | None = None,
 ) -> PackedWeights[MatrixT]:
-    """Load every tensor of the trunk with `threads` threads. BadModelFile names the first tensor at fault."""
+    """Load every tensor of the trunk with up to `threads` threads. BadModelFile names the first tensor at fault."""
     tensors = loaded_tensors(shape, header.tensors)
     tracker = _Tracker(sum(tensor.size_bytes for tensor in tensors), progress)
 
     def load(tensor: TensorInfo) -> tuple[MatrixT | NDArray[np.float32], bytes]:
-        raw = reader(tensor.offset, tensor.size_bytes)
-        if len(raw) != tensor.size_bytes:
-            raise BadModelFile(
-                f"tensor {tensor.name}: the file was cut while loading: {len(raw)} of {tensor.size_bytes} bytes"
-            )
-        loaded = padded_vector(tensor, raw) if len(tensor.dims) == 1 else pack(tensor, raw)
-        tracker.add(len(raw))
-        return loaded, hashlib.sha256(raw).digest()
+        digest = hashlib.sha256()
+        slices = _slices(reader, tensor, digest.update, tracker.add)
+        loaded = padded_vector(tensor, b"".join(slices)) if len(tensor.dims) == 1 else pack(tensor, slices)
+        return loaded, digest.digest()
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(min(threads, LOADING_THREADS)) as pool:
         results = list(pool.map(load, tensors))
     loaded = {tensor.name: part for tensor, (part, _) in zip(tensors, results, strict=True)}
     return PackedWeights(
@@ -97,6 +83,25 @@ def load_packed(
         {name: part for name, part in loaded.items() if isinstance(part, np.ndarray)},
         _digest(header, tensors, [digest for _, digest in results]),
     )
+
+
+def _slices(
+    reader: FileReader, tensor: TensorInfo, digest: Callable[[bytes], None], done: Callable[[int], None]
+) -> Iterator[bytes]:
+    """Read a tensor slice by slice: a matrix in whole outputs, a vector at once."""
+    step = tensor.size_bytes
+    if len(tensor.dims) > 1:
+        step = min(step, tensor.size_bytes // tensor.dims[1] * slice_outputs(tensor.dims[0]))
+    for at in range(0, tensor.size_bytes, step):
+        wanted = min(step, tensor.size_bytes - at)
+        raw = reader(tensor.offset + at, wanted)
+        if len(raw) != wanted:
+            raise BadModelFile(
+                f"tensor {tensor.name}: the file was cut while loading: {at + len(raw)} of {tensor.size_bytes} bytes"
+            )
+        digest(raw)
+        done(wanted)
+        yield raw
 
 
 class _Tracker:

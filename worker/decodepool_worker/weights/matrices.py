@@ -4,11 +4,13 @@ text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from decodepool_kernels.cpu import packing as cpu_packing
 from decodepool_kernels.cpu.packing import PackedMatrix
+from decodepool_sizing.devices import SLICE_ELEMENTS
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import TensorInfo
 from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS, QuantLayout, round_up
@@ -24,7 +26,31 @@ _FLOAT_BITS: dict[str, tuple[Any, int]] = {
 """The unsigned type of a float's bits, and its exponent field: all ones means infinity or NaN."""
 
 
-MatrixT_co = TypeVar("MatrixT_co", covariant=True)
+SLICE_OUTPUTS = 32
+"""Slices are multiples of so many outputs: whole tiles in every engine's layout."""
+
+
+class Packed(Protocol):
+    """A packed matrix, whatever engine it is for."""
+
+    @property
+    def outputs(self) -> int:
+        """Rows of the matrix."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes allocated."""
+
+    @property
+    def planes(self) -> tuple[NDArray[np.uint8], ...]:
+        """The bytes: those of SLICE_OUTPUTS outputs follow on those before them, plane by plane."""
+
+    def emptied(self: MatrixT, outputs: int) -> MatrixT:
+        """Return a matrix of as many outputs, kept as this one is, whose planes are yet to be filled."""
+
+
+MatrixT = TypeVar("MatrixT", bound=Packed)
+MatrixT_co = TypeVar("MatrixT_co", bound=Packed, covariant=True)
 
 
 class Packing(Protocol[MatrixT_co]):
@@ -44,18 +70,42 @@ class Packing(Protocol[MatrixT_co]):
         """Pack weights `[outputs, inputs]`, each as the bits of its own type."""
 
 
-def packed_matrix(tensor: TensorInfo, raw: bytes) -> PackedMatrix:
-    """Pack a matrix `[outputs, inputs]` for the CPU engine; BadModelFile names the tensor."""
+def slice_outputs(inputs: int) -> int:
+    """Return the outputs of one slice of a matrix: about SLICE_ELEMENTS weights."""
+    return max(1, SLICE_ELEMENTS // (inputs * SLICE_OUTPUTS)) * SLICE_OUTPUTS
+
+
+def packed_matrix(tensor: TensorInfo, slices: Iterable[bytes]) -> PackedMatrix:
+    """Pack a matrix `[outputs, inputs]` for the CPU engine; see `matrix_packed_by`."""
     packing: Packing[PackedMatrix] = cpu_packing
-    return matrix_packed_by(packing, tensor, raw)
+    return matrix_packed_by(packing, tensor, slices)
 
 
-def matrix_packed_by(packing: Packing[MatrixT_co], tensor: TensorInfo, raw: bytes) -> MatrixT_co:
-    """Pack a matrix `[outputs, inputs]` from the file's bytes; BadModelFile names the tensor."""
-    inputs, outputs = tensor.dims
-    name = tensor.type.name
+def matrix_packed_by(packing: Packing[MatrixT], tensor: TensorInfo, slices: Iterable[bytes]) -> MatrixT:
+    """Pack a matrix `[outputs, inputs]` from the file's bytes, `slice_outputs` outputs a slice (fewer in the last), one
+    after the other: no more than one is unpacked at a time. BadModelFile names the tensor.
+    """
+    whole: MatrixT | None = None
+    filled, places = 0, []
+    for raw in slices:
+        part = _packed_slice(packing, tensor, filled, raw)
+        if part.outputs == tensor.dims[1]:
+            return part
+        if whole is None:
+            whole = part.emptied(tensor.dims[1])
+            places = [0] * len(whole.planes)
+        for index, (plane, bytes_of_part) in enumerate(zip(whole.planes, part.planes, strict=True)):
+            plane[places[index] : places[index] + bytes_of_part.size] = bytes_of_part
+            places[index] += bytes_of_part.size
+        filled += part.outputs
+    assert whole is not None
+    return whole
+
+
+def _packed_slice(packing: Packing[MatrixT], tensor: TensorInfo, first_output: int, raw: bytes) -> MatrixT:
+    inputs, name = tensor.dims[0], tensor.type.name
     if name in FLOAT_BYTES:
-        bits = _finite_bits(tensor, raw).reshape(outputs, inputs)
+        bits = _finite_bits(tensor, raw, first_output * inputs).reshape(-1, inputs)
         return packing.pack_float(name, bits.view(np.float32) if name == "F32" else bits)
     if name not in FORMATS:
         raise BadModelFile(f"tensor {tensor.name}: the engine has no kernel for type {name}")
@@ -63,8 +113,9 @@ def matrix_packed_by(packing: Packing[MatrixT_co], tensor: TensorInfo, raw: byte
     for plane in (decoded.scales, decoded.minima):
         if plane is not None and not np.isfinite(plane).all():
             raise BadModelFile(f"tensor {tensor.name}: a scale is NaN or infinite")
-    minima = None if decoded.minima is None else decoded.minima.reshape(outputs, -1)
-    codes, scales = decoded.codes.reshape(outputs, inputs), decoded.scales.reshape(outputs, -1)
+    codes = decoded.codes.reshape(-1, inputs)
+    minima = None if decoded.minima is None else decoded.minima.reshape(len(codes), -1)
+    scales = decoded.scales.reshape(len(codes), -1)
     return packing.pack_quantised(QUANT_LAYOUTS[name], codes, scales, minima, FORMATS[name].zero)
 
 
@@ -79,12 +130,12 @@ def padded_vector(tensor: TensorInfo, raw: bytes) -> NDArray[np.float32]:
     return padded
 
 
-def _finite_bits(tensor: TensorInfo, raw: bytes) -> NDArray[Any]:
+def _finite_bits(tensor: TensorInfo, raw: bytes, first_element: int = 0) -> NDArray[Any]:
     kind, exponent = _FLOAT_BITS[tensor.type.name]
     bits = np.frombuffer(raw, kind)
     broken = np.flatnonzero(bits & kind(exponent) == exponent)
     if broken.size:
-        raise BadModelFile(f"tensor {tensor.name}: element {broken[0]} is NaN or infinite")
+        raise BadModelFile(f"tensor {tensor.name}: element {first_element + broken[0]} is NaN or infinite")
     return bits
 
 
