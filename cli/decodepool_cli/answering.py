@@ -18,7 +18,8 @@ from decodepool_worker.engine.sampling import check_sampling
 from decodepool_worker.serving.offload import Offload
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.session_bodies import Message
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import Session
 from decodepool_worker.text.errors import TemplateFault

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Outcome, Sampled, Sampling, Span
 from decodepool_worker.engine.sampling import draw_token
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.residence import Residence
 from numpy.typing import NDArray
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from decodepool_worker.engine.rows import Outcome, Span
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.errors import Draining, EngineFailed, SessionBusy
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
 from decodepool_worker.sessions.stats import StepReport

@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from decodepool_worker.serving.fields import Answer
+from decodepool_worker.sessions.events import FinishReason
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
 State = Literal["prefilling", "idle", "decoding", "closed", "failed"]
 
 

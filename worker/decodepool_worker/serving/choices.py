@@ -13,8 +13,9 @@ from decodepool_worker.serving.decoding import Event
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.service import Served
 from decodepool_worker.sessions.checks import SEED_LIMIT
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.errors import SessionError
+from decodepool_worker.sessions.events import EndEvent
 from decodepool_worker.sessions.session import SessionInfo
 from decodepool_worker.sessions.stream import DecodeStream
 from decodepool_worker.sessions.worker import Worker

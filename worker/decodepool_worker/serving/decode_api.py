@@ -15,7 +15,8 @@ from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.serving.session_bodies import DecodeSession
 from decodepool_worker.serving.sse import event, event_stream
 from decodepool_worker.serving.validation import checked_ids
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.stream import DecodeStream
 
 

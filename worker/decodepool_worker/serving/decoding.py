@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Phase, Service
-from decodepool_worker.sessions.decodes import EndEvent, TokenEvent
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 
 Event = TokenEvent | EndEvent
 T = TypeVar("T")

@@ -20,7 +20,8 @@ from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.serving.sse import DONE, EventStream, data_line, event_stream
 from decodepool_worker.serving.validation import checked_ids
 from decodepool_worker.sessions.checks import SEED_LIMIT
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:

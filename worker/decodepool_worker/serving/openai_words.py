@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from decodepool_worker.serving.decoding import joined_text
 from decodepool_worker.serving.prompts import Prompts
-from decodepool_worker.sessions.decodes import EndEvent, TokenEvent
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """One decode of one session: what was asked, what was drawn, and the text it made.
 
-A decode keeps its events. So a client that lost its connection can be given what it missed, and the decode can go on
+A decode keeps what it told. So a client that lost its connection can be given what it missed, and the decode can go on
 as if nothing had happened: tokens depend on the session alone, and text on the tokens that this decode drew.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 from decodepool_worker.engine.rows import Sampled, Sampling
+from decodepool_worker.sessions.drawn import DrawnTokens
+from decodepool_worker.sessions.events import EndEvent, FinishReason, Sink, TokenEvent
 from decodepool_worker.text.stops import StopMatcher
-
-FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,38 +29,6 @@ class DecodeRequest:
     stop_strings: tuple[str, ...] = ()
     stop_tokens: frozenset[int] = frozenset()
     top_logprobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
-    """A token was drawn and is now the session's `position`-th. `text` is what became certain by it, often none."""
-
-    position: int
-    token: int
-    text: str
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EndEvent:
-    """The last event of a stream.
-
-    `length` is the session's: it counts every token drawn, those that spelled a stop too. `text` was held back until
-    now; whoever resumes a cancelled decode is given it again. `stop` is the string or id that ended it, and `error`
-    tells why it ended otherwise than asked.
-    """
-
-    finish_reason: FinishReason
-    length: int
-    generated: int
-    text: str = ""
-    stop: str | int | None = None
-    error: str | None = None
-
-
-Sink = Callable[[TokenEvent | EndEvent], None]
-"""Takes a stream's events, on the thread of the residence. It must not block and must not call back."""
 
 
 class Detokenizer(Protocol):
@@ -121,13 +89,16 @@ class Decode:
     end_length: int
     sink: Sink
     text: DecodeText
-    events: list[TokenEvent] = field(default_factory=list)
+    drawn: DrawnTokens = field(init=False)
     end: EndEvent | None = None
+
+    def __post_init__(self) -> None:
+        self.drawn = DrawnTokens(self.start)
 
     @property
     def length(self) -> int:
         """The session's length after the tokens drawn so far."""
-        return self.start + len(self.events)
+        return self.start + len(self.drawn)
 
     def take(self, sampled: Sampled) -> FinishReason | None:
         """Record a drawn token, tell the stream, and end where it ends the decode."""
@@ -136,7 +107,7 @@ class Decode:
         if token not in self.request.stop_tokens:
             text, stop = self.text.push(token)
         event = TokenEvent(self.length, token, text, sampled.logprob, sampled.top)
-        self.events.append(event)
+        self.drawn.append(event)
         self.sink(event)
         if token in self.request.stop_tokens:
             return self.finish("stop", stop=token)
@@ -147,26 +118,26 @@ class Decode:
     def finish(self, reason: FinishReason, *, stop: str | int | None = None, error: str | None = None) -> FinishReason:
         """End the stream with what was held back, which a stop string leaves nothing of."""
         text = "" if isinstance(stop, str) else self.text.finish()
-        self.end = EndEvent(reason, self.length, len(self.events), text, stop, error)
+        self.end = EndEvent(reason, self.length, len(self.drawn), text, stop, error)
         self.sink(self.end)
         return reason
 
     def abort(self, error: str) -> None:
         """End the stream because the session failed. Its text is left alone: that may be what failed."""
-        self.end = EndEvent("error", self.length, len(self.events), error=error)
+        self.end = EndEvent("error", self.length, len(self.drawn), error=error)
         self.sink(self.end)
 
     def replay(self, after: int, sink: Sink) -> None:
         """Give a new stream every event after position `after`, and the later ones as they come."""
         if self.end is None:
-            self.sink(EndEvent("cancelled", self.length, len(self.events), error="resumed by another stream"))
+            self.sink(EndEvent("cancelled", self.length, len(self.drawn), error="resumed by another stream"))
         self.sink = sink
-        for event in self.events[after + 1 - self.start :]:
+        for event in self.drawn.after(after):
             sink(event)
 
     def reopen(self, text: DecodeText) -> None:
         """Go on after a cancel: `text`, a fresh one, is brought to where the tokens so far leave it."""
-        for event in self.events:
-            text.push(event.token)
+        for token in self.drawn.tokens:
+            text.push(token)
         self.text = text
         self.end = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from decodepool_worker.engine.rows import Engine, Sampling
-from decodepool_worker.sessions.decodes import FinishReason
 from decodepool_worker.sessions.errors import NoRoom
+from decodepool_worker.sessions.events import FinishReason
 from decodepool_worker.sessions.memory import SessionMemory
 from decodepool_worker.sessions.registry import Registry, new_id
 from decodepool_worker.sessions.session import Session, SessionEvent

@@ -23,17 +23,9 @@ from decodepool_worker.sessions.checks import (
     require_tokens,
     seed_or_new,
 )
-from decodepool_worker.sessions.decodes import (
-    Decode,
-    DecodeRequest,
-    DecodeText,
-    DetokenizerFactory,
-    EndEvent,
-    Sink,
-    TokenEvent,
-    no_text,
-)
+from decodepool_worker.sessions.decodes import Decode, DecodeRequest, DecodeText, DetokenizerFactory, no_text
 from decodepool_worker.sessions.errors import Draining, EngineFailed, NothingToResume
+from decodepool_worker.sessions.events import EndEvent, Sink, TokenEvent
 from decodepool_worker.sessions.household import Household
 from decodepool_worker.sessions.pages import PageUse, pages_for
 from decodepool_worker.sessions.session import Session, SessionEvent, SessionInfo, SessionState

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from decodepool_worker.sessions.decodes import EndEvent, TokenEvent
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.step_thread import Callback
 
 Event = TokenEvent | EndEvent

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decodepool_worker.engine.rows import PAGE_TOKENS, Engine, Span
-from decodepool_worker.sessions.decodes import DecodeRequest, EndEvent, TokenEvent
+from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import Session
 from decodepool_worker.verify.witness import Memory, Witness
