@@ -15,8 +15,8 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
+from decodepool_worker.engine.drawing import Drawers
 from decodepool_worker.engine.rows import Outcome, Span
-from decodepool_worker.engine.sampling import draw_token
 
 
 class CpuEngine:
@@ -45,6 +45,7 @@ class CpuEngine:
             threads=threads,
         )
         self._backend.make_ready()
+        self._drawers = Drawers(threads)
         self.page_count = plan.page_count
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows
@@ -63,12 +64,9 @@ class CpuEngine:
     def step(self, spans: Sequence[Span]) -> list[Outcome]:
         """Evaluate every row, then draw where asked."""
         self._backend.run(spans)
-        return [self._draw(span) for span in spans]
-
-    def _draw(self, span: Span) -> Outcome:
-        if span.draw is None or span.slot is None:
-            return None
-        return draw_token(self.logits(span.slot), span.draw)
+        jobs = [(self.logits(span.slot), span.draw) for span in spans if span.draw and span.slot is not None]
+        drawn = iter(self._drawers.draw(jobs))
+        return [next(drawn) if span.draw and span.slot is not None else None for span in spans]
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy one page of every layer."""
@@ -85,3 +83,4 @@ class CpuEngine:
     def close(self) -> None:
         """End the threads."""
         self._backend.close()
+        self._drawers.close()

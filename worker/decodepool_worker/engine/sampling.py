@@ -29,6 +29,9 @@ from numpy.typing import NDArray
 from decodepool_worker.engine.philox import uniform
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling
 
+GROUP_LOGITS = 32
+"""Logits of which the largest is found before the largest of all are: sorting a row costs more than all else."""
+
 Floats = NDArray[np.float64]
 Row = NDArray[np.float32] | NDArray[np.float64]
 
@@ -60,7 +63,7 @@ def _adjust(logits: NDArray[np.float32], sampling: Sampling, history: Sequence[i
         adjusted[token] += bias
     if penalised and len(history):
         counts = np.bincount(np.asarray(history, dtype=np.intp), minlength=logits.size)
-        seen = np.flatnonzero(counts)
+        seen = np.flatnonzero(counts > 0)
         values = adjusted[seen]
         repetition = sampling.repetition_penalty
         values = np.where(values > 0, values / repetition, values * repetition)
@@ -84,7 +87,7 @@ def _draw(logits: Row, largest: float, sampling: Sampling, chance: float) -> int
             ordered, weights = _nucleus(logits, weights, sampling.top_p, weigh)
     if sampling.min_p > 0:
         weights[weights < sampling.min_p] = 0
-    sums = weights.cumsum()
+    sums = weights.cumsum(out=weights)
     # The total is at least 1 and `chance` at most 1 - 2**-53: their product is always rounded to less than the total.
     index = int(sums.searchsorted(chance * sums[-1], side="right"))
     return index if ordered is None else _id_of_rank(logits, ordered, index)
@@ -97,7 +100,7 @@ def _nucleus(logits: Row, weights: Floats, top_p: float, weigh: Callable[[Row], 
     part: it need not be sorted. Half of that share, for rounding; and all, where rounding still matters (top_p near 1).
     """
     total = weights.cumsum()[-1]
-    for candidates in (logits[weights >= (1 - top_p) / 2 * total / logits.size], logits):
+    for candidates in (logits.compress(weights >= (1 - top_p) / 2 * total / logits.size), logits):
         ordered = _largest_values(candidates, candidates.size)
         masses = weigh(ordered)
         sums = masses.cumsum()
@@ -121,12 +124,21 @@ def _weights(logits: Row, largest: float, temperature: float) -> Floats:
 
 def _largest_values(logits: Row, count: int) -> Row:
     """Return the `count` largest logits, largest first."""
-    values = logits.copy()
-    if count < values.size:
-        values.partition(values.size - count)
-        values = values[values.size - count :]
+    values = logits.compress(logits >= _floor_of_largest(logits, count))
     values.sort()
-    return values[::-1]
+    return values[::-1][:count]
+
+
+def _floor_of_largest(logits: Row, count: int) -> float:
+    """Return a value that the `count` largest logits are not below, and few others reach: of the largest of each of
+    many groups, the one at rank `count`. The smallest logit where there are fewer groups.
+    """
+    groups = logits.size // GROUP_LOGITS
+    if count > groups:
+        return float(logits.min())
+    largest = logits[: groups * GROUP_LOGITS].reshape(GROUP_LOGITS, groups).max(axis=0)
+    largest.partition(groups - count)
+    return float(largest[groups - count])
 
 
 def _id_of_rank(logits: Row, ordered: Row, rank: int) -> int:
@@ -140,16 +152,15 @@ def _largest_ids(logits: NDArray[np.float32], count: int) -> list[int]:
     """Return the ids of the `count` largest logits, largest first, lower ids first among equals; none at -inf."""
     if count == 0:
         return []
-    threshold = np.partition(logits, logits.size - count)[logits.size - count]
-    above = np.flatnonzero(logits > threshold)
-    level = np.flatnonzero(logits == threshold)[: count - above.size]
-    ids = np.concatenate((above, level))
-    return [int(index) for index in ids[np.argsort(-logits[ids], kind="stable")] if logits[index] > -np.inf]
+    candidates = np.flatnonzero(logits >= _floor_of_largest(logits, count))
+    ids = candidates[np.argsort(-logits[candidates], kind="stable")][:count]
+    return [int(index) for index in ids if logits[index] > -np.inf]
 
 
 def _with_logprobs(logits: NDArray[np.float32], token: int, count: int) -> Sampled:
     largest = float(logits.max())
-    shift = largest + math.log(_weights(logits, largest, 1.0).cumsum()[-1])
+    weights = _weights(logits, largest, 1.0)
+    shift = largest + math.log(weights.cumsum(out=weights)[-1])
     top = tuple((index, float(logits[index]) - shift) for index in _largest_ids(logits, min(count, logits.size)))
     return Sampled(token, float(logits[token]) - shift, top)
 

@@ -1,0 +1,78 @@
+"""Many draws of one step: the same tokens as one by one, by several threads where that is worth it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from decodepool_worker.engine import drawing
+from decodepool_worker.engine.drawing import Drawers, Job
+from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling
+from decodepool_worker.engine.sampling import draw_token
+
+GREEDY = Sampling(temperature=0.0)
+LONG = Sampling()
+KINDS = (
+    Draw(GREEDY, 1, 0, ()),
+    Draw(LONG, 1, 0, ()),
+    Draw(Sampling(0.8, top_p=0.9), 2, 1, ()),
+    Draw(Sampling(0.8, top_k=40), 3, 2, ()),
+    Draw(Sampling(0.8, repetition_penalty=1.2), 4, 3, range(50)),
+    Draw(GREEDY, 5, 4, (), top_logprobs=5),
+)
+
+
+@pytest.fixture(params=[1, 2, 3, 8], ids=lambda threads: f"{threads} threads")
+def drawers(request: pytest.FixtureRequest) -> Iterator[Drawers]:
+    drawers = Drawers(request.param)
+    yield drawers
+    drawers.close()
+
+
+def row(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    return np.random.default_rng(seed).standard_normal(3000).astype(np.float32)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 64])
+def test_draws_are_those_of_one_by_one_in_their_order(drawers: Drawers, count: int) -> None:
+    jobs: list[Job] = [(row(i), KINDS[i % len(KINDS)]) for i in range(count)]
+    assert drawers.draw(jobs) == [draw_token(*job) for job in jobs]
+
+
+def test_a_row_that_is_not_finite_is_its_own_fault_alone(drawers: Drawers) -> None:
+    jobs: list[Job] = [(row(i), KINDS[1]) for i in range(6)]
+    jobs[2][0][7] = np.nan
+    found = drawers.draw(jobs)
+    assert [type(outcome) for outcome in found] == [NonFiniteLogits if i == 2 else Sampled for i in range(6)]
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], threads: int, meet: int) -> set[str]:
+    """Return the names of the threads that draw; `meet` of them must be at it at the same time."""
+    barrier, names = threading.Barrier(meet, timeout=20), set[str]()
+
+    def meeting(logits: np.ndarray[tuple[int], np.dtype[np.float32]], draw: Draw) -> Sampled:
+        names.add(threading.current_thread().name)
+        barrier.wait()
+        return Sampled(0)
+
+    monkeypatch.setattr(drawing, "draw_token", meeting)
+    drawers = Drawers(threads)
+    drawers.draw(jobs)
+    drawers.close()
+    return names
+
+
+@pytest.mark.parametrize(("draws", "threads", "at_once"), [(2, 2, 2), (6, 3, 3), (2, 8, 2)])
+def test_long_draws_are_shared_out(monkeypatch: pytest.MonkeyPatch, draws: int, threads: int, at_once: int) -> None:
+    jobs: list[Job] = [(row(i), KINDS[1]) for i in range(draws)]
+    names = threads_of(monkeypatch, jobs, threads, at_once)
+    assert len(names) == at_once
+    assert threading.current_thread().name in names
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=["greedy", "top k"])
+def test_short_draws_wake_nobody(monkeypatch: pytest.MonkeyPatch, kind: Draw) -> None:
+    jobs: list[Job] = [(row(i), kind) for i in range(9)]
+    assert threads_of(monkeypatch, jobs, 4, 1) == {threading.current_thread().name}
