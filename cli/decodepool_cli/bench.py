@@ -88,10 +88,9 @@ def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _decode_table(report: dict[str, Any]) -> Table:
-    table = columns("sessions", "context", "tokens/s", "step ms", "fastest", "slowest", "steps")
-    for row in report["decode"]:
+    table = columns("sessions", "context", "tokens/s", "step ms", "fastest", "slowest", "steps", "sampled ms")
+    for row, sampled in zip(report["decode"], report["sampled"], strict=True):
         times = [f"{row[key]:.2f}" for key in ("step_ms", "step_ms_min", "step_ms_max")]
-        table.add_row(
-            str(row["sessions"]), f"{row['context']:,}", f"{row['tokens_per_second']:,.1f}", *times, str(row["steps"])
-        )
+        rate, steps = f"{row['tokens_per_second']:,.1f}", str(row["steps"])
+        table.add_row(str(row["sessions"]), f"{row['context']:,}", rate, *times, steps, f"{sampled['step_ms']:.2f}")
     return table

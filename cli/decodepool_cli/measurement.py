@@ -11,7 +11,7 @@ from decodepool_sizing.kv import KVType, pages
 from decodepool_worker.engine.open import Loaded, Wanted
 
 from decodepool_cli.engines import opened
-from decodepool_cli.measuring import ROOM_TOKENS, Timing, copy_context, time_decode, time_prefill
+from decodepool_cli.measuring import ROOM_TOKENS, SAMPLED, Timing, copy_context, time_decode, time_prefill
 from decodepool_cli.provenance import provenance
 
 
@@ -49,6 +49,14 @@ def _times(subject: Subject, loaded: Loaded) -> dict[str, Any]:
         copy_context(engine, tables[0], table, subject.context)
     return {
         "decode": [_decode_row(subject, n, time_decode(engine, tables[:n], subject.context)) for n in subject.widths],
+        "sampled": [
+            {
+                **_decode_row(subject, n, time_decode(engine, tables[:n], subject.context, SAMPLED)),
+                "temperature": SAMPLED.temperature,
+                "top_p": SAMPLED.top_p,
+            }
+            for n in subject.widths
+        ],
         "prefill": [_prefill_row(subject, prefill)],
     }
 

@@ -19,6 +19,8 @@ STEP_SECONDS = 2.0
 """Time for one width, if that allows MIN_STEPS."""
 PREFILL_RUNS = 3
 GREEDY = Sampling(temperature=0.0)
+SAMPLED = Sampling(temperature=0.8, top_p=0.95)
+"""A usual way to draw that has to weigh and order a whole row of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +58,13 @@ def time_prefill(engine: Engine, pages: list[int], tokens: list[int]) -> Timing:
     return Timing(tuple(_timed(run) for _ in range(PREFILL_RUNS)))
 
 
-def time_decode(engine: Engine, tables: list[list[int]], context: int) -> Timing:
-    """Time steps that evaluate and draw one token, greedily, for each table, whose first `context` tokens are there."""
+def time_decode(engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY) -> Timing:
+    """Time steps that evaluate and draw one token for each table, whose first `context` tokens are there."""
     last = [0] * len(tables)
     history: list[int] = []  # nothing is penalised
 
     def step_at(position: int) -> None:
-        draw = Draw(GREEDY, 0, position + 1, history)
+        draw = Draw(sampling, 0, position + 1, history)
         outcomes = engine.step([Span(pages, position, [last[i]], i, draw) for i, pages in enumerate(tables)])
         last[:] = [getattr(outcome, "token", 0) for outcome in outcomes]
 

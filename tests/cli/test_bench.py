@@ -23,7 +23,11 @@ def test_it_measures_steps_prefill_and_memory(call: Call, untold: Path) -> None:
         (1, 70, "f32"),
         (3, 70, "f32"),
     ]
-    for row in report["decode"]:
+    assert [(row["sessions"], row["temperature"], row["top_p"]) for row in report["sampled"]] == [
+        (1, 0.8, 0.95),
+        (3, 0.8, 0.95),
+    ]
+    for row in report["decode"] + report["sampled"]:
         assert 0 < row["step_ms_min"] <= row["step_ms"] <= row["step_ms_max"]
         assert row["tokens_per_second"] == pytest.approx(row["sessions"] * 1000 / row["step_ms"], rel=0.02)
     assert report["prefill"][0]["context"] == 70
@@ -38,6 +42,7 @@ def test_people_get_tables(call: Call, untold: Path) -> None:
     done = call("bench", untold, "--widths", "2", "--context", 10)
     assert done.code == 0, done.err
     assert "tokens/s" in done.out
+    assert "sampled ms" in done.out
     assert "A prompt of 10 tokens" in done.out
 
 
