@@ -15,8 +15,10 @@ import numpy as np
 from decodepool_sizing.host import usable_cores
 from decodepool_sizing.kv import KVType
 from decodepool_worker.engine.open import Wanted
-from decodepool_worker.verify.gates import Gate, GateResult, run_gate, run_gates
+from decodepool_worker.engine.rows import Engine
+from decodepool_worker.verify.gates import Gate, GateResult, run_gate, run_gates, run_long_gate
 from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, BrokenGate, Lab
+from decodepool_worker.verify.long_gate import LONG_CONTEXT_TOKENS, LONG_SESSIONS
 from decodepool_worker.verify.row_gates import chunks, company
 from decodepool_worker.verify.witness import Memory
 
@@ -25,7 +27,7 @@ from decodepool_cli.engines import opened
 
 @dataclass(frozen=True)
 class Verification:
-    """A file to be verified. The model's context must be at least CONTEXT_TOKENS."""
+    """A file to be verified. The model's context must be at least LONG_CONTEXT_TOKENS."""
 
     file: Path
     kv_type: KVType
@@ -42,6 +44,8 @@ class Verification:
         memory = Memory()
         with self._lab(self.threads, memory) as lab:
             yield from run_gates(lab)
+        with self._engine(LONG_CONTEXT_TOKENS, LONG_SESSIONS, self.threads) as engine:
+            yield run_long_gate(engine)
         for threads in sorted({1, self.threads + 1} - {self.threads}):
             with self._lab(threads, memory) as other:
                 name = f"{threads} thread{'s' if threads > 1 else ''}"
@@ -50,9 +54,13 @@ class Verification:
 
     @contextmanager
     def _lab(self, threads: int, memory: Memory) -> Iterator[Lab]:
-        wanted = Wanted(CONTEXT_TOKENS, SESSIONS, self.kv_type, threads=threads)
-        with opened(self.file, wanted) as loaded:
-            yield Lab(loaded.engine, memory)
+        with self._engine(CONTEXT_TOKENS, SESSIONS, threads) as engine:
+            yield Lab(engine, memory)
+
+    @contextmanager
+    def _engine(self, context_tokens: int, sessions: int, threads: int) -> Iterator[Engine]:
+        with opened(self.file, Wanted(context_tokens, sessions, self.kv_type, threads=threads)) as loaded:
+            yield loaded.engine
 
     def _fresh_process(self, lab: Lab) -> None:
         """Have `decodepool logits` compute a stream elsewhere, and compare every row of its file."""

@@ -29,12 +29,14 @@ def verify(
     """Hold this machine and this file to the exactness gates."""
     interrupt_on_terminate()
     _, shape = runnable_model(file, kv_type)
-    from decodepool_worker.verify.lab import CONTEXT_TOKENS, BrokenGate  # noqa: PLC0415 - see `loading`
+    from decodepool_worker.verify.lab import BrokenGate  # noqa: PLC0415 - see `loading`
+    from decodepool_worker.verify.long_gate import LONG_CONTEXT_TOKENS  # noqa: PLC0415
 
     from decodepool_cli.verification import verification  # noqa: PLC0415
 
-    if shape.max_context_tokens < CONTEXT_TOKENS:
-        raise bad_input(f"{file}: the gates need {CONTEXT_TOKENS} tokens, the context is {shape.max_context_tokens}")
+    longest = shape.max_context_tokens
+    if longest < LONG_CONTEXT_TOKENS:
+        raise bad_input(f"{file}: the gates need a context of {LONG_CONTEXT_TOKENS} tokens, the model's is {longest}")
     running = verification(file, kv_type, threads).results()
     try:
         results = list(running if json else _shown(running))

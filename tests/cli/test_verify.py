@@ -6,6 +6,7 @@ import pytest
 from decodepool_worker.engine.cpu import CpuEngine
 from decodepool_worker.engine.rows import Outcome, Span
 from decodepool_worker.verify.gates import GATES
+from decodepool_worker.verify.long_gate import LONG_GATE
 
 from tests.cli.conftest import Call
 from tests.cli.models import write_untold
@@ -38,7 +39,7 @@ def test_a_sound_engine_passes_and_every_gate_is_told(call: Call, untold: Path) 
     assert done.code == 0
     assert done.json["ok"]
     names = [gate["name"] for gate in done.json["gates"]]
-    assert names == [*(gate.name for gate in GATES), "1 thread", "3 threads", "fresh process"]
+    assert names == [*(gate.name for gate in GATES), LONG_GATE, "1 thread", "3 threads", "fresh process"]
     assert all(gate["equal"] and gate["rows"] > 0 and gate["bytes"] > 0 for gate in done.json["gates"])
 
 
@@ -63,7 +64,7 @@ def test_a_model_whose_context_is_too_short_for_the_gates_is_refused(call: Call,
     path.write_bytes(tiny({"llama.context_length": 100}))
     done = call("verify", path)
     assert done.code == 2
-    assert "192" in done.err
+    assert "576" in done.err
     assert "100" in done.err
 
 

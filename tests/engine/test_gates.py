@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from decodepool_sizing.kv import KVType
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling, Span
-from decodepool_worker.verify.gates import GATES, run_gates
+from decodepool_worker.verify.gates import GATES, run_gates, run_long_gate
 from decodepool_worker.verify.lab import CONTEXT_TOKENS, STREAM_LENGTHS, Lab
+from decodepool_worker.verify.long_gate import LONG_CONTEXT_TOKENS, LONG_SESSIONS
 
 from tests.tiny.catalogue import VARIANTS, WEIGHT_TYPES, all_logits, open_tiny
 from tests.tiny.models import Tiny
@@ -21,7 +22,11 @@ MakeFile = Callable[[Tiny], Path]
 def hold_to_the_gates(path: Path, kv_type: KVType, threads: int = 2) -> None:
     with open_tiny(path, context=CONTEXT_TOKENS, kv_type=kv_type, threads=threads) as engine:
         results = list(run_gates(Lab(engine)))
-    assert [result.difference for result in results] == [None] * len(GATES)
+    with open_tiny(
+        path, context=LONG_CONTEXT_TOKENS, sessions=LONG_SESSIONS, kv_type=kv_type, threads=threads
+    ) as engine:
+        results.append(run_long_gate(engine))
+    assert [result.difference for result in results] == [None] * (len(GATES) + 1)
     assert sum(result.rows for result in results) > 1000
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from decodepool_worker.engine.rows import Outcome, Sampled, Span
-from decodepool_worker.verify.gates import GATES, GateResult, run_gates
-from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, BrokenGate, Lab
+from decodepool_worker.verify.gates import GATES, GateResult, run_gates, run_long_gate
+from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, STREAM_LENGTHS, BrokenGate, Lab
 from numpy.typing import NDArray
 
 from tests.sessions.checking_engine import NAN_TOKEN, CheckingEngine
@@ -107,6 +107,31 @@ class DrawsByCall(Mutant):
         return super().step(turned)
 
 
+class ForgetsTheSecondGroup(Mutant):
+    """A chunk that begins past 512 tokens is off; rows of one token are not."""
+
+    def step(self, spans: Sequence[Span]) -> list[Outcome]:
+        outcomes = super().step(spans)
+        for span in spans:
+            if span.position >= 512 and len(span.tokens) > 1:
+                self.nudge(span.slot)
+        return outcomes
+
+
+class ForgetsWithinALongStep(Mutant):
+    """A row is off that is neither the last of its prompt nor in a short step."""
+
+    def step(self, spans: Sequence[Span]) -> list[Outcome]:
+        outcomes = super().step(spans)
+        for span in spans:
+            if (
+                sum(len(each.tokens) for each in spans) == sum(STREAM_LENGTHS)
+                and span.position + len(span.tokens) == 90
+            ):
+                self.nudge(span.slot)
+        return outcomes
+
+
 def first_failure(engine: Mutant) -> GateResult | None:
     return next((result for result in run_gates(Lab(engine)) if not result.equal), None)
 
@@ -122,6 +147,7 @@ def test_a_sound_engine_passes_every_gate() -> None:
     [
         (DependsOnWidth, "steps of 13 rows"),
         (DependsOnChunk, "chunks of 7 tokens"),
+        (ForgetsWithinALongStep, "whole prompts"),
         (DependsOnCompany, "chunks beside decode rows"),
         (ForgetsPartOfAPage, "steps of 2 rows"),
         (ForgetsToCopyLogits, "forks"),
@@ -168,3 +194,11 @@ def test_an_engine_that_fails_is_no_pass() -> None:
     engine.broken = True
     with pytest.raises((BrokenGate, RuntimeError), match="illegal memory access"):
         list(run_gates(lab))
+
+
+@pytest.mark.parametrize("mutant", [Mutant, ForgetsTheSecondGroup], ids=["sound", "forgetful"])
+def test_a_stream_past_a_group_of_pages_is_held_to_the_law_too(mutant: type[Mutant]) -> None:
+    result = run_long_gate(mutant())
+    assert result.rows > 40
+    assert (result.difference is None) == (mutant is Mutant)
+    assert result.equal or "row 6 of 7, after 519 tokens" in str(result.difference)

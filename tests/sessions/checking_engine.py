@@ -106,7 +106,7 @@ class CheckingEngine:
             assert len(tables[index]) == len(span.pages), "a page twice in one table"
             end = span.position + len(span.tokens)
             written = {span.pages[at // PAGE_TOKENS] for at in range(span.position, end)}
-            others = set().union(*tables[:index], *tables[index + 1 :])
+            others = set().union(*(tables[i] for i, other in enumerate(spans) if other.pages != span.pages))
             assert not written & others, "a page is written while another session reads it"
 
     def _outcome(self, span: Span) -> Outcome:

@@ -9,6 +9,6 @@ company, chunks, forks, failures.
 |---|---|
 | `witness` | the engine that watches another, and the words for a difference |
 | `lab` | the token streams, their lone reference, and the hands that run spans and sessions |
-| `row_gates`, `session_gates` | the situations |
+| `row_gates`, `session_gates`, `long_gate` | the situations |
 | `gates` | the table of gates, and how one is run |
 """

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from decodepool_worker.verify.lab import STREAM_LENGTHS, BrokenGate, Lab
-from decodepool_worker.verify.row_gates import chunks, chunks_beside_rows, company
+from decodepool_worker.engine.rows import Engine
+from decodepool_worker.verify.lab import BrokenGate, Lab
+from decodepool_worker.verify.long_gate import LONG_GATE, past_a_group
+from decodepool_worker.verify.row_gates import chunks, chunks_beside_rows, company, whole_prompts
 from decodepool_worker.verify.session_gates import (
     close_and_replay,
     forks,
@@ -15,6 +17,7 @@ from decodepool_worker.verify.session_gates import (
     prefix_reuse,
     seeded_draws,
 )
+from decodepool_worker.verify.witness import Witness
 
 WIDTHS = (2, 3, 4, 5, 8, 13, 16, 32)
 CHUNKS = (1, 7, 64)
@@ -46,7 +49,7 @@ class GateResult:
 GATES: tuple[Gate, ...] = (
     *(Gate(f"steps of {rows} rows", partial(company, rows=rows)) for rows in WIDTHS),
     *(Gate(f"chunks of {size} token{'s' if size > 1 else ''}", partial(chunks, size=size)) for size in CHUNKS),
-    Gate("whole prompts", partial(chunks, size=max(STREAM_LENGTHS))),
+    Gate("whole prompts", whole_prompts),
     Gate("chunks beside decode rows", chunks_beside_rows),
     Gate("joining, leaving, failing", joining_leaving_failing),
     Gate("forks", forks),
@@ -54,17 +57,27 @@ GATES: tuple[Gate, ...] = (
     Gate("closed and replayed", close_and_replay),
     Gate("seeded draws", seeded_draws),
 )
-"""Every gate that needs nothing but an engine."""
+"""Every gate that needs nothing but a lab."""
 
 
 def run_gate(gate: Gate, lab: Lab) -> GateResult:
     """Run a gate in a lab. BrokenGate if it compared nothing: that would be no gate."""
-    before = lab.witness.tally
-    gate.run(lab)
-    compared = lab.witness.tally.since(before)
+    return _result(gate.name, lab.witness, partial(gate.run, lab))
+
+
+def run_long_gate(engine: Engine) -> GateResult:
+    """Run the gate of streams past 512 tokens on an engine of its own; `long_gate` says how large it must be."""
+    witness = Witness(engine)
+    return _result(LONG_GATE, witness, partial(past_a_group, witness))
+
+
+def _result(name: str, witness: Witness, run: Callable[[], None]) -> GateResult:
+    before = witness.tally
+    run()
+    compared = witness.tally.since(before)
     if not compared.rows:
-        raise BrokenGate(f"{gate.name}: nothing was compared")
-    return GateResult(gate.name, compared.rows, compared.bytes, lab.witness.difference)
+        raise BrokenGate(f"{name}: nothing was compared")
+    return GateResult(name, compared.rows, compared.bytes, witness.difference)
 
 
 def run_gates(lab: Lab, gates: tuple[Gate, ...] = GATES) -> Iterator[GateResult]:

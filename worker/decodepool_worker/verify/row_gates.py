@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from decodepool_worker.engine.rows import PAGE_TOKENS, Span
-from decodepool_worker.verify.lab import STREAM_LENGTHS, Lab
+from decodepool_worker.verify.lab import SESSIONS, STREAM_LENGTHS, Lab
 
 STEPS = 3
 """Steps a row stays in company, so that it also reads keys and values that were written there."""
@@ -32,6 +34,19 @@ def chunks(lab: Lab, size: int) -> None:
     """Every stream in chunks of `size` tokens, side by side."""
     for begin in range(0, max(STREAM_LENGTHS), size):
         spans = [lab.span(i, i, begin, size) for i, length in enumerate(STREAM_LENGTHS) if begin < length]
+        lab.witness.step(spans)
+
+
+def whole_prompts(lab: Lab) -> None:
+    """Every stream whole in one step; then again, cut where rows are to be compared, until each row was."""
+    chunks(lab, max(STREAM_LENGTHS))
+    turns = -(-sum(STREAM_LENGTHS) // (SESSIONS - len(STREAM_LENGTHS)))
+    for turn in range(turns):
+        spans: list[Span] = []
+        slots = iter(range(SESSIONS))
+        for stream, length in enumerate(STREAM_LENGTHS):
+            edges = [0, *range(turn + 1, length, turns), length]
+            spans += [lab.span(stream, stream, a, b - a, next(slots)) for a, b in pairwise(edges)]
         lab.witness.step(spans)
 
 
