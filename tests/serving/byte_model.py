@@ -160,6 +160,7 @@ def served_bytes(service: Service, engine: ByteEngine, *, context_tokens: int = 
         "usable_bytes": 300_000_000,
         "reserve_bytes": 12_000_000 * sessions,
         "cache_bytes": 60_000_000,
+        "resident_bytes": 230_000_000 + 12_000_000 * sessions,
     }
     return Served(
         name="bytes",

@@ -182,12 +182,30 @@ def test_the_live_page_and_its_data(live: Live) -> None:
     live.decode(live.create("A B C"), max_tokens=70)
     seen = live.get("/v1/live")
     assert seen["sessions"]["list"][0]["length"] == 75
-    memory = seen["memory"]
-    planned = live.get("/v1/capacity")["planned"]
+    assert seen["pages"].count("h") == 2
+
+
+def test_the_live_pages_memory_adds_up_to_the_plan(live: Live) -> None:
+    live.decode(live.create("A B C"), max_tokens=70)
+    planned, memory = live.get("/v1/capacity")["planned"], live.get("/v1/live")["memory"]
+    total, resident = memory.pop("planned_bytes"), memory.pop("resident_bytes")
+    assert total == planned["resident_bytes"] == sum(memory.values())
     assert memory["reserve_used_bytes"] + memory["reserve_free_bytes"] == planned["reserve_bytes"]
     assert memory["cache_used_bytes"] + memory["cache_free_bytes"] == planned["cache_bytes"]
     assert memory["reserve_used_bytes"] > 0
-    assert seen["pages"].count("h") == 2
+    assert resident == 240_000_000
+
+
+def test_the_live_page_is_told_no_id_that_could_be_used(live: Live) -> None:
+    parent = live.create("A B C")
+    fork = live.post(f"/v1/sessions/{parent}/fork", {"n": 1}, 201)["sessions"][0]["id"]
+    text = live.call("GET", "/v1/live").text
+    assert parent not in text
+    assert fork not in text
+    shown = json.loads(text)["sessions"]["list"]
+    assert [(seen["id"], seen["parent"]) for seen in shown] == [(parent[:8], None), (fork[:8], parent[:8])]
+    live.get(f"/v1/sessions/{shown[0]['id']}", 404)
+    assert 0 <= shown[1]["age_seconds"] <= shown[0]["age_seconds"] < 60
 
 
 def test_every_route_is_in_the_document_with_its_refusals(live: Live) -> None:

@@ -18,6 +18,9 @@ from decodepool_worker.sessions.session import SessionInfo
 SHOWN_PAGES = 8192
 """Physical pages drawn one by one; of a larger pool the page shows the sums alone."""
 
+SHOWN_ID_CHARACTERS = 8
+"""Of an id's 24: the 92 random bits that stay unsaid are beyond guessing."""
+
 HEADERS = {
     "Cache-Control": "no-cache",
     "Content-Security-Policy": "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
@@ -65,16 +68,20 @@ async def _present(service: Service, served: Served) -> dict[str, Any]:
 
 def memory_map(served: Served, pages: PageCounts) -> dict[str, int | None]:
     """Split reserve and cache by use, in proportion to pages: held by sessions, promised to them, kept for reuse."""
-    reserve, cache = served.planned["reserve_bytes"], served.planned["cache_bytes"]
+    planned = served.planned
+    reserve, cache = planned["reserve_bytes"], planned["cache_bytes"]
+    loaded = planned["weight_bytes"] + planned["workspace_bytes"] + reserve + cache
     used = reserve * pages.used // pages.reserve
     kept = min(cache, (reserve + cache) * pages.kept // pages.total)
     return {
-        "weight_bytes": served.planned["weight_bytes"],
-        "workspace_bytes": served.planned["workspace_bytes"],
+        "process_bytes": planned["resident_bytes"] - loaded,
+        "weight_bytes": planned["weight_bytes"],
+        "workspace_bytes": planned["workspace_bytes"],
         "reserve_used_bytes": used,
         "reserve_free_bytes": reserve - used,
         "cache_used_bytes": kept,
         "cache_free_bytes": cache - kept,
+        "planned_bytes": planned["resident_bytes"],
         "resident_bytes": served.measure().get("resident_bytes"),
     }
 
@@ -84,13 +91,20 @@ def page_letters(uses: Sequence[PageUse]) -> str:
     return "".join([use.value[0] for use in uses])
 
 
+def short_id(session_id: str) -> str:
+    """Return what tells sessions apart on the page, and lets nobody use them."""
+    return session_id[:SHOWN_ID_CHARACTERS]
+
+
 def _session(info: SessionInfo) -> dict[str, Any]:
     return {
-        "id": info.id,
+        "id": short_id(info.id),
+        "parent": None if info.parent is None else short_id(info.parent),
         "state": info.state.value,
         "length": info.length,
         "evaluated": info.evaluated_count,
         "context_tokens": info.context_tokens,
+        "age_seconds": info.age_seconds,
     }
 
 

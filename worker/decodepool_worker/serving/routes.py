@@ -19,7 +19,6 @@ from decodepool_worker.serving.answers import (
     DetokenizeAnswer,
     ForkAnswer,
     HealthAnswer,
-    LiveAnswer,
     ModelAnswer,
     ModelList,
     ReadyAnswer,
@@ -30,6 +29,7 @@ from decodepool_worker.serving.answers import (
 )
 from decodepool_worker.serving.decode_api import decode_session
 from decodepool_worker.serving.fields import Answer, Body
+from decodepool_worker.serving.live_answers import LiveAnswer
 from decodepool_worker.serving.live_api import live, live_page, live_script, live_style
 from decodepool_worker.serving.openai_answers import ChatAnswer, TextAnswer
 from decodepool_worker.serving.openai_api import chat_completions, completions
