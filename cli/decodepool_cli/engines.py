@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.host import usable_cores
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import Loaded, Wanted, assemble, open_model, plan_worker, read_model
 from decodepool_worker.text.errors import BadTokenizer, NoTokenizer
-from decodepool_worker.text.tokenizer import Tokenizer
 from decodepool_worker.weights.loader import load_weights
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.loading import progress_bar
 from decodepool_cli.model import Model
+
+if TYPE_CHECKING:
+    from decodepool_worker.text.tokenizer import Tokenizer
 
 
 @contextmanager
@@ -54,6 +57,8 @@ def opened_for_logits(file: Path, wanted: Wanted, rows: int) -> Iterator[Loaded]
 
 def tokenizer_of(model: Model) -> Tokenizer:
     """Return a model's tokenizer; bad input where the file has none, or a broken one."""
+    from decodepool_worker.text.tokenizer import Tokenizer  # noqa: PLC0415 - not for token ids
+
     try:
         tokenizer = Tokenizer.from_metadata(model.header.metadata)
     except BadTokenizer as error:

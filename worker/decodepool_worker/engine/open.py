@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import psutil
 from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
@@ -54,6 +53,8 @@ class MeasuredEngine(Engine, Protocol):
 
 def process_bytes() -> int:
     """Return this process's resident memory."""
+    import psutil  # noqa: PLC0415 - a file that is refused need not wait for it
+
     return psutil.Process().memory_info().rss
 
 
