@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 from decodepool_worker.serving.application import build_application
 from decodepool_worker.serving.auth import ApiKeys
-from decodepool_worker.serving.service import Service
+from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.serving.sockets import listening_socket, url_of
 
 from tests.serving.byte_model import ByteEngine, Gate, served_bytes
@@ -37,14 +37,12 @@ class Reply:
 
 
 @dataclass
-class Live:
-    """A running worker. `gate` paces its engine."""
+class Server:
+    """A running worker, whatever it serves."""
 
     url: str
     port: int
     service: Service
-    engine: ByteEngine
-    gate: Gate
     loop: asyncio.AbstractEventLoop
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
@@ -110,6 +108,14 @@ class Live:
         return sum(session["state"] == "decoding" for session in self.get("/v1/sessions")["data"])
 
 
+@dataclass
+class Live(Server):
+    """A worker that serves the byte model. `gate` paces its engine."""
+
+    engine: ByteEngine
+    gate: Gate
+
+
 def events(text: str) -> list[dict[str, Any]]:
     """Parse an event stream: a list of {event, id, data}, JSON decoded."""
     found = []
@@ -132,19 +138,30 @@ def live_worker(
     step_seconds: float = 0.0,
 ) -> Iterator[Live]:
     """Run a worker that serves the byte model; with `load` False it stays at loading."""
+    gate = Gate(step_seconds)
+    engine = ByteEngine(page_count=2 * sessions * context_tokens // 64, slot_count=sessions, pace=gate)
+
+    def serve(service: Service) -> Served:
+        return served_bytes(service, engine, context_tokens=context_tokens, sessions=sessions)
+
+    with live_server(serve if load else None, keys) as server:
+        try:
+            yield Live(server.url, server.port, server.service, server.loop, engine, gate)
+        finally:
+            gate.release()
+
+
+@contextmanager
+def live_server(serve: Callable[[Service], Served] | None, keys: tuple[bytes, ...] = ()) -> Iterator[Server]:
+    """Run a worker that serves what `serve` makes on its event loop; nothing yet, where that is None."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="live-server")
     thread.start()
-    gate = Gate(step_seconds)
-    engine = ByteEngine(page_count=2 * sessions * context_tokens // 64, slot_count=sessions, pace=gate)
     listener = listening_socket("127.0.0.1", 0)
-    starting = _start(listener, engine, ApiKeys(keys), sessions if load else None, context_tokens)
-    service, runner = asyncio.run_coroutine_threadsafe(starting, loop).result(10)
-    url = url_of(listener)
+    service, runner = asyncio.run_coroutine_threadsafe(_start(listener, serve, ApiKeys(keys)), loop).result(60)
     try:
-        yield Live(url, listener.getsockname()[1], service, engine, gate, loop)
+        yield Server(url_of(listener), listener.getsockname()[1], service, loop)
     finally:
-        gate.release()
         asyncio.run_coroutine_threadsafe(_stop(service, runner), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
@@ -152,14 +169,14 @@ def live_worker(
 
 
 async def _start(
-    listener: socket.socket, engine: ByteEngine, keys: ApiKeys, sessions: int | None, context_tokens: int
+    listener: socket.socket, serve: Callable[[Service], Served] | None, keys: ApiKeys
 ) -> tuple[Service, web.AppRunner]:
     service = Service(keys)
     runner = web.AppRunner(build_application(service), handler_cancellation=True, access_log=None, shutdown_timeout=1)
     await runner.setup()
     await web.SockSite(runner, listener).start()
-    if sessions is not None:
-        served = served_bytes(service, engine, context_tokens=context_tokens, sessions=sessions)
+    if serve is not None:
+        served = serve(service)
         served.worker.start()
         service.open(served)
     return service, runner
@@ -169,5 +186,6 @@ async def _stop(service: Service, runner: web.AppRunner) -> None:
     served = service.loaded()
     if served is not None:
         await served.worker.stop()
+        served.close()
     await runner.cleanup()
     service.offload.close()
