@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from decodepool_kernels.cpu.kv import PAGE_TOKENS
 from decodepool_kernels.cpu.lower import LogitsRows, LoweredProgram, Lowering, Weights
 from decodepool_kernels.cpu.matmul import TILE_BYTES
 from decodepool_kernels.cpu.pages import KvPages
-from decodepool_kernels.cpu.program import ROWS, STOP, UNITS, WANTED, take_part
+from decodepool_kernels.cpu.records import ROWS, STOP, UNITS, WANTED
 from decodepool_kernels.cpu.team import SHARED_BYTES
 from decodepool_kernels.graph import Attention, Graph
 
@@ -114,7 +114,6 @@ class CpuBackend:
         self._program: LoweredProgram = Lowering(weights, pages, rows, table_width, max_rows).lower(graph).finish()
         self._inputs = StepInputs.allocate(max_rows, table_width)
         self._counts = np.zeros(8, np.int64)
-        compile_apart()
         self._team = Team(self._program, self._counts, self._inputs, scratch_bytes(graph, max_rows), threads)
 
     @property
@@ -146,7 +145,10 @@ class CpuBackend:
         that are beyond what was allocated: compiled code would follow them.
         """
         if sum(len(run.tokens) for run in runs):
-            self._place(runs)
+            try:
+                self._place(runs)
+            except OverflowError as error:
+                raise ValueError(f"a page or token past 32 bits: {error}") from None
             self._team.step()
 
     def _place(self, runs: Sequence[RowRun]) -> None:
@@ -201,6 +203,13 @@ def scratch_bytes(graph: Graph, max_rows: int) -> int:
     return round_up(max([max_rows * TILE_BYTES, *units]), CACHE_LINE_BYTES)
 
 
+def _compiled_program() -> Callable[..., None]:
+    compile_apart()
+    from decodepool_kernels.cpu.program import take_part  # noqa: PLC0415 - after it is known where its code is kept
+
+    return take_part
+
+
 class Team:
     """The threads of a program. The caller of `step` is member 0; the others wait in compiled code, without the GIL."""
 
@@ -219,6 +228,7 @@ class Team:
         self._threads = threads
         self._arguments = (program.records, program.reals, counts, inputs.arrays())
         self._scratch_bytes_each = scratch_bytes_each
+        self._run = _compiled_program()
         self._followers = [
             threading.Thread(target=self._take_part, args=(member,), name=f"decodepool-step-{member}", daemon=True)
             for member in range(1, threads)
@@ -228,7 +238,7 @@ class Team:
 
     def _take_part(self, member: int) -> None:
         scratch = address(self.scratch) + member * self._scratch_bytes_each
-        take_part(*self._arguments, scratch, address(self._shared), self._tallies, member, self._threads)
+        self._run(*self._arguments, scratch, address(self._shared), self._tallies, member, self._threads)
 
     def step(self) -> None:
         """Run one step with the whole team. RuntimeError once it is closed."""

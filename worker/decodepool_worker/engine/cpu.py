@@ -69,11 +69,16 @@ class CpuEngine:
         return [next(drawn) if span.draw and span.slot is not None else None for span in spans]
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copy one page of every layer."""
+        """Copy one page of every layer; ValueError for one that is not there."""
+        for page in (source, target):
+            if not 0 <= page < self.page_count:
+                raise ValueError(f"page {page} of {self.page_count}")
         self._pages.copy(source, target)
 
     def logits(self, slot: int) -> NDArray[np.float32]:
-        """Return a slot's resident logits; a view that the next step overwrites."""
+        """Return a slot's resident logits, a view until the next step; ValueError for one that is not there."""
+        if not 0 <= slot < self.slot_count:
+            raise ValueError(f"slot {slot} of {self.slot_count}")
         return self._backend.logits(slot)
 
     def copy_logits(self, source: int, target: int) -> None:
