@@ -9,7 +9,7 @@ from pathlib import Path
 from traceback import extract_tb
 
 from decodepool_kernels.cuda.errors import GpuFault
-from decodepool_sizing.errors import BadManifest, BadModelFile, CannotFit, ContextTooLong
+from decodepool_sizing.errors import BadDemand, BadManifest, BadModelFile, CannotFit
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -32,10 +32,10 @@ def translate(error: Exception) -> Fault:
     match error:
         case Fault():
             return error
-        case BadModelFile() | BadManifest() | ContextTooLong():
+        case BadModelFile() | BadManifest() | BadDemand():
             return bad_input(str(error))
-        case CannotFit() | GpuFault():
-            return Fault(f"{error}; {error.advice}" if isinstance(error, CannotFit) else str(error))
+        case CannotFit() | GpuFault() | MemoryError():
+            return Fault(f"{error}; {error.advice}" if isinstance(error, CannotFit) else str(error) or "out of memory")
         case ModuleNotFoundError(name=str(name)):
             return Fault(f"this needs the module {name}; install 'decodepool[worker]'")
         case OSError():

@@ -50,6 +50,8 @@ def serve(
 ) -> int:
     """Serve one model's sessions over HTTP."""
     memory_bytes, reserve_bytes = _amount(memory, "--memory"), _amount(cache_reserve, "--cache-reserve")
+    if name is not None and not (name.strip() and name.isprintable()):
+        raise bad_input(f"--name: {name!r} is no name")
     service = Service(_keys(api_keys))
     runnable_model(file, kv_type)
     configure_logging(as_json=log_json)

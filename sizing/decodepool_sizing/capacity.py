@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from decodepool_sizing.devices import DeviceMemory
-from decodepool_sizing.errors import CannotFit, ContextTooLong
+from decodepool_sizing.errors import BadDemand, CannotFit, ContextTooLong
 from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
 from decodepool_sizing.quantities import format_bytes
 from decodepool_sizing.session_bytes import page_bytes, session_bytes
@@ -93,7 +93,7 @@ def plan_capacity(demand: Demand, device: DeviceMemory) -> CapacityPlan:
     """Plan as many sessions as fit, or as many as were asked for.
 
     CannotFit where not even one session, or not all that were asked for, fit: with the bytes needed, those there are,
-    and what would fit. ContextTooLong past the model's own context. ValueError for numbers that mean nothing.
+    and what would fit. ContextTooLong past the model's own context. BadDemand for numbers that mean nothing.
     """
     check_context(demand.shape, demand.context_tokens)
     _check_numbers(demand)
@@ -113,18 +113,16 @@ def check_context(shape: ModelShape, context_tokens: int) -> None:
     number.
     """
     if context_tokens < 1:
-        raise ValueError(f"a context of {context_tokens} tokens: at least 1 is needed")
+        raise BadDemand(f"a context of {context_tokens} tokens: at least 1 is needed")
     if context_tokens > shape.max_context_tokens:
         raise ContextTooLong(f"a context of {context_tokens} tokens, but the model's own is {shape.max_context_tokens}")
 
 
 def _check_numbers(demand: Demand) -> None:
     if demand.sessions is not None and not 1 <= demand.sessions <= demand.max_step_rows:
-        raise ValueError(
-            f"{demand.sessions} sessions: a worker holds 1 to {demand.max_step_rows}, the rows of one step"
-        )
+        raise BadDemand(f"{demand.sessions} sessions: a worker holds 1 to {demand.max_step_rows}, the rows of one step")
     if demand.cache_reserve_bytes is not None and demand.cache_reserve_bytes < 1:
-        raise ValueError(f"a cache reserve of {demand.cache_reserve_bytes} bytes: at least 1 is needed")
+        raise BadDemand(f"a cache reserve of {demand.cache_reserve_bytes} bytes: at least 1 is needed")
 
 
 def _plan(demand: Demand, device: DeviceMemory, fitting: int, room: int) -> CapacityPlan:

@@ -16,7 +16,11 @@ class UnknownArchitecture(BadModelFile):
     """A sound file of an architecture whose shape nobody has described here."""
 
 
-class ContextTooLong(ValueError):
+class BadDemand(ValueError):
+    """Numbers that no worker can be asked for. The text holds them, and those that are possible."""
+
+
+class ContextTooLong(BadDemand):
     """More context was asked for than the model was made for. The text holds both numbers."""
 
 

@@ -27,6 +27,7 @@ from decodepool_sizing.kv import KVType
 from decodepool_sizing.manifest_faults import fault_lines
 from decodepool_sizing.pod_template import PodTemplate
 from decodepool_sizing.quantities import LARGEST_BYTES, QUANTITY_PATTERN, parse_bytes
+from decodepool_sizing.workspace import MAX_STEP_ROWS
 from decodepool_sizing.yaml_text import load_mapping
 
 __all__ = ["BadManifest", "DecodePool", "load_manifest"]
@@ -38,7 +39,6 @@ RELATIVE_PATH_PATTERN = r"^[^/\x00-\x1f][^\x00-\x1f]*$"
 ABSOLUTE_PATH_PATTERN = r"^/[^\x00-\x1f]+$"
 MAX_NAME = 40
 """Letters of a pool's name: what Kubernetes allows, less what is added to it for the objects a pool owns."""
-MAX_SESSIONS = 4096
 MAX_REPLICAS = 1000
 
 
@@ -215,7 +215,7 @@ class DecodePoolSpec(Spec):
     sessions_per_worker: int | None = Field(
         default=None,
         ge=1,
-        le=MAX_SESSIONS,
+        le=MAX_STEP_ROWS,
         description="Sessions of one worker. Where absent, as many as fit; 8 on a CPU without memory or cacheReserve.",
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="Workers.")

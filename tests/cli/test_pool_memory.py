@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,18 @@ def test_a_pool_too_large_for_the_machine_is_refused_before_anything_starts(
     assert (done.code, done.out) == (1, "")
     assert "3 workers of " in done.err
     assert f"but this machine has {2 << 30} available; would fit: spec.replicas: 2" in done.err
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_worker_is_not_told_to_use_more_than_there_is(
+    untold: Path, monkeypatch: pytest.MonkeyPatch, over: int
+) -> None:
+    monkeypatch.setattr("decodepool_worker.engine.open.available_memory_bytes", lambda: 1 << 30)
+    wanted = Wanted(64, memory_bytes=(1 << 30) + over)
+    with file_reader(untold) as reader, pytest.raises(CannotFit) if over else nullcontext() as refusal:
+        plan_worker(read_model(reader), wanted)
+    if refusal:
+        assert (refusal.value.needed_bytes, refusal.value.available_bytes) == ((1 << 30) + 1, 1 << 30)
 
 
 def test_sessions_without_a_number_or_memory_are_those_that_the_manifest_says(untold: Path) -> None:

@@ -79,12 +79,32 @@ def test_ctrl_c_is_an_end_like_any_other(start: Start, untold: Path) -> None:
         (["--context=64", "--api-keys=/nowhere"], 2, "--api-keys"),
         (["--context=64", "--host=no.such.host.invalid"], 1, "no.such.host.invalid"),
         (["--context=64", "--drain-timeout=-1"], 2, "--drain-timeout"),
+        (["--context=64", "--name="], 2, "--name"),
+        (["--context=64", "--name=two\nlines"], 2, "--name"),
     ],
 )
 def test_bad_usage_is_one_line(call: Call, untold: Path, options: list[str], code: int, named: str) -> None:
     done = call("serve", untold, *options)
     assert done.code == code
     assert named in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--sessions=257"], 2, "257 sessions: a worker holds 1 to 256, the rows of one step"),
+        (["--memory=900TiB"], 1, f"{900 << 40} bytes of memory are to be used, but this machine has "),
+        (["--cache-reserve=900TiB"], 1, f"a cache reserve of {900 << 40} bytes needs "),
+    ],
+    ids=["sessions", "memory", "cache reserve"],
+)
+def test_what_no_worker_can_hold_is_refused_with_its_numbers(
+    call: Call, untold: Path, options: list[str], code: int, said: str
+) -> None:
+    done = call("serve", untold, "--context=64", "--port=0", *options)
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
     assert done.err.count("\n") == 1
 
 

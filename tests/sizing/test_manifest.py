@@ -7,6 +7,7 @@ import pytest
 from decodepool_sizing.errors import BadManifest
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.manifest import DecodePool, load_manifest
+from decodepool_sizing.workspace import MAX_STEP_ROWS
 
 SMALLEST: dict[str, Any] = {
     "apiVersion": "decodepool.dev/v1alpha1",
@@ -126,6 +127,11 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     "context as a whole float": ("spec.contextTokens", 4096.0, "spec.contextTokens: should be a valid integer"),
     "context as a boolean": ("spec.contextTokens", True, "spec.contextTokens: should be a valid integer, not True"),
     "no context": ("spec.contextTokens", None, "spec.contextTokens: missing"),
+    "more sessions than a step has rows": (
+        "spec.sessionsPerWorker",
+        MAX_STEP_ROWS + 1,
+        f"spec.sessionsPerWorker: should be less than or equal to {MAX_STEP_ROWS}",
+    ),
     "no sessions": ("spec.sessionsPerWorker", 0, "spec.sessionsPerWorker: should be greater than or equal to 1"),
     "fewer than no replicas": ("spec.replicas", -1, "spec.replicas: should be greater than or equal to 0, not -1"),
     "an unknown kvType": ("spec.kvType", "q17", "spec.kvType: should be 'f16', 'f32' or 'q8_0', not 'q17'"),

@@ -13,7 +13,7 @@ from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceKind, DeviceMemory, cpu_memory
-from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.errors import BadModelFile, CannotFit
 from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.host import available_memory_bytes, usable_cores
 from decodepool_sizing.kv import KVType
@@ -145,7 +145,7 @@ def read_model(reader: FileReader) -> ModelFile:
 
 
 def plan_worker(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None = None) -> CapacityPlan:
-    """Plan a worker on this machine or on `gpu`; CannotFit, ContextTooLong, ValueError as `plan_capacity` has them."""
+    """Plan a worker on this machine or on `gpu`; CannotFit, BadDemand as `plan_capacity` has them."""
     weights = weight_bytes(model.shape, model.header.tensors)
     sessions = wanted.sessions
     if sessions is None and wanted.memory_bytes is None and wanted.cache_reserve_bytes is None:
@@ -158,9 +158,24 @@ def plan_worker(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None = Non
         sessions=sessions,
         cache_reserve_bytes=wanted.cache_reserve_bytes,
     )
-    if wanted.memory_bytes is not None:
-        return plan_capacity(demand, gpu or cpu_memory(wanted.memory_bytes))
-    return plan_capacity(demand, _enough(demand, gpu or cpu_memory(available_memory_bytes(), "this machine")))
+    if wanted.memory_bytes is None:
+        return plan_capacity(demand, _enough(demand, gpu or cpu_memory(available_memory_bytes(), "this machine")))
+    if gpu is None:
+        _require_here(wanted.memory_bytes, available_memory_bytes())
+    return plan_capacity(demand, gpu or cpu_memory(wanted.memory_bytes))
+
+
+def _require_here(memory_bytes: int, available_bytes: int) -> None:
+    """Raise CannotFit where this machine has less than a worker is told to use: the plan would promise what the kernel
+    then refuses, or gives until it kills the worker.
+    """
+    if memory_bytes > available_bytes:
+        raise CannotFit(
+            f"{memory_bytes} bytes of memory are to be used, but this machine has {available_bytes} available",
+            needed_bytes=memory_bytes,
+            available_bytes=available_bytes,
+            advice="without an amount, a worker takes what its sessions need",
+        )
 
 
 def _enough(demand: Demand, host: DeviceMemory) -> DeviceMemory:
