@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from decodepool_cli.main import COMMANDS, app
 from tests.serving.live_server import live_worker
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), ROOT / "bench" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -46,13 +47,42 @@ def test_make_targets_exist(page: Path) -> None:
     assert set(re.findall(r"\bmake ([a-z]+)\b", code(page))) <= targets
 
 
+FOLDERS = "sizing|kernels|worker|cli|docs|tests|examples|bench"
+NAMED = re.compile(
+    rf"(?<![\w./$:-])((?:{FOLDERS})/[\w.*/-]+|(?:[\w.*-]+/)*[\w*-]+\.(?:py|md|toml|yaml|yml|cu|cuh|css|js))\b/?"
+)
+PLACEHOLDER = re.compile(r"(?:^|/)[A-Z]+\.")
+
+
+def repository_paths() -> list[str]:
+    """Every file and folder, as it is and as the docs say it: `engine/cpu.py`, `kernels/cpu/lower.py`."""
+    files = [
+        path for folder in FOLDERS.split("|") for path in (ROOT / folder).rglob("*") if "__pycache__" not in path.parts
+    ]
+    found = [f"/{path.relative_to(ROOT)}" for path in [*files, *ROOT.glob("*")]]
+    return found + [re.sub(r"/decodepool_\w+", "", path) for path in found]
+
+
 @EACH_PAGE
 def test_paths_exist(page: Path) -> None:
-    """Paths that begin with one of the repository's folders."""
-    folders = "sizing|kernels|worker|cli|docs|tests|examples|bench"
-    named = re.findall(rf"(?<![\w./]) ?((?:{folders})/[\w./-]+)", code(page))
-    missing = [path for path in named if not (ROOT / path).exists() and "decodepool_" in path]
+    """Whatever is named as a file, or lies in one of the repository's folders. `POOL.yaml` is anybody's file."""
+    named = [path.rstrip("/") for path in NAMED.findall(code(page)) if not PLACEHOLDER.search(path)]
+    known = repository_paths()
+    missing = [path for path in named if not fnmatch.filter(known, f"*/{path}")]
     assert missing == []
+
+
+def test_a_path_that_does_not_exist_is_found() -> None:
+    shown = "see sessions/loop.py, `tests/nothing`, worker/decodepool_worker/*/steps.py, POOL.yaml, engine/cpu.py"
+    known = repository_paths()
+    missing = [path for path in NAMED.findall(shown) if not fnmatch.filter(known, f"*/{path}")]
+    assert missing == ["sessions/loop.py", "tests/nothing", "worker/decodepool_worker/*/steps.py", "POOL.yaml"]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "bench" / "README.md"], ids=["README", "bench"])
+def test_no_place_for_figures_is_empty(page: Path) -> None:
+    places = re.split(r"<!-- (?!.*: end)[^>]* -->", page.read_text())[1:]
+    assert [place[:60] for place in places if not re.search(r"^\|", place[:600], re.MULTILINE)] == []
 
 
 def test_the_metrics_of_the_operating_guide_are_those_of_a_worker() -> None:

@@ -82,9 +82,10 @@ def test_an_interrupted_compile_leaves_no_half_file(tmp_path: Path) -> None:
         [sys.executable, "-c", ONE_STEP], env=environment(XDG_CACHE_HOME=str(tmp_path)), stderr=subprocess.DEVNULL
     )
     deadline = monotonic() + 60
-    while not list(tmp_path.rglob("kernels/*")) and monotonic() < deadline:
-        sleep(0.05)
-    sleep(2)
+    while not list(tmp_path.rglob("*.nbc")):
+        assert process.poll() is None, "it ended before it had kept anything"
+        assert monotonic() < deadline, "nothing was kept in a minute"
+        sleep(0.01)
     process.kill()
     process.wait()
     assert [path for path in files(tmp_path) if not path.endswith((".nbi", ".nbc"))] == []
