@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -94,7 +95,9 @@ def answering(ask: Ask, model: Model, shape: ModelShape, out: TextIO) -> Iterato
 
 @dataclass(eq=False)
 class Answer:
-    """A decode that writes its text to `out` as it becomes certain, never half a character."""
+    """A decode that writes its text to `out` as it becomes certain, never half a character. What `out` raises ends it:
+    a sink must not raise, so events wait here until their step is over.
+    """
 
     residence: Residence
     session: Session
@@ -105,22 +108,27 @@ class Answer:
     last_token: float | None = None
     drawn: int = 0
     end: EndEvent | None = None
+    prompt_tokens: int = 0
+    events: deque[TokenEvent | EndEvent] = field(default_factory=deque)
 
     def run(self) -> EndEvent:
         """Run the decode to its end. An interrupt ends it where it is, its text told as far as it got."""
+        self.prompt_tokens = len(self.session.tokens)
         self.began = time.perf_counter()
-        self.residence.decode(self.session.id, self.request, self._take)
+        self.residence.decode(self.session.id, self.request, self.events.append)
         try:
             while self.end is None:
                 self.residence.tick()
+                self._write()
         except KeyboardInterrupt:
             self.residence.cancel(self.session.id)
+            self._write()
             raise
         return self.end
 
     def summary(self) -> str:
         """Say how much was done, how fast, and why it ended."""
-        prompt = len(self.session.tokens) - self.drawn
+        prompt = self.prompt_tokens
         parts = [f"{prompt} tokens of prompt"]
         if self.first_token is not None and self.last_token is not None:
             parts = [f"{prompt} tokens of prompt at {_rate(prompt, self.first_token - self.began)}"]
@@ -131,15 +139,17 @@ class Answer:
             parts.append(self.end.error or self.end.finish_reason)
         return ", ".join(parts)
 
-    def _take(self, event: TokenEvent | EndEvent) -> None:
-        self.out.write(event.text)
-        if isinstance(event, EndEvent):
-            self.end = event
-            self.out.write("\n")
-        else:
-            self.last_token = time.perf_counter()
-            self.first_token = self.first_token or self.last_token
-            self.drawn += 1
+    def _write(self) -> None:
+        while self.events:
+            event = self.events.popleft()
+            self.out.write(event.text)
+            if isinstance(event, EndEvent):
+                self.end = event
+                self.out.write("\n")
+            else:
+                self.last_token = time.perf_counter()
+                self.first_token = self.first_token or self.last_token
+                self.drawn += 1
         self.out.flush()
 
 

@@ -66,9 +66,12 @@ def generate(
 
 
 def _tell(answer: Answer, *, quiet: bool) -> None:
-    """Run the answer; then say on stderr how it went, however it ended."""
+    """Run the answer; then say on stderr how it went, unless whoever read it has gone."""
     try:
         end = answer.run()
+    except BrokenPipeError:
+        quiet = True
+        raise
     finally:
         if not quiet:
             sys.stderr.write(f"{answer.summary()}\n")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,17 @@ def test_bytes_that_are_no_text_come_out_as_replacement_characters(call: Call, t
     done = call("generate", talking, "--prompt", "hello", "-n", 60, "--temperature", 3, "--seed", 5)
     assert "\ufffd" in done.out
     done.out.encode("utf-8")  # no half of a character
+
+
+def test_a_reader_that_leaves_ends_it_without_a_word(talking: Path) -> None:
+    command = [sys.executable, "-m", "decodepool_cli", "generate", str(talking), "--prompt", "hello", "-n", "2000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(30) == 1
 
 
 def test_the_template_makes_a_difference_and_raw_goes_without(call: Call, talking: Path, tmp_path: Path) -> None:
