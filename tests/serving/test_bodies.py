@@ -12,7 +12,7 @@ from decodepool_worker.engine.sampling import RANGES
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.fields import Body, SamplingFields
 from decodepool_worker.serving.openai_bodies import ChatCompletion, Completion
-from decodepool_worker.serving.session_bodies import CreateSession, DecodeSession, ForkSession
+from decodepool_worker.serving.session_bodies import AppendTokens, CreateSession, DecodeSession, ForkSession, Tokenize
 from decodepool_worker.serving.validation import read_body
 
 CHAT = '"model": "m", "messages": [{"role": "user", "content": "x"}]'
@@ -23,7 +23,7 @@ JSON_SCHEMA = '"response_format": {"type": "json_schema", "json_schema": {"name"
 def refusal(model: type[Body], data: bytes | str) -> ApiError:
     with pytest.raises(ApiError) as caught:
         read_body(model, data if isinstance(data, bytes) else data.encode())
-    json.dumps(caught.value.body(), allow_nan=False)
+    json.dumps(caught.value.body(), allow_nan=False, ensure_ascii=False).encode()
     assert caught.value.status == 400
     return caught.value
 
@@ -36,6 +36,41 @@ NO_NUMBER = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"0.7"', "true",
 def test_what_is_no_number_is_refused(name: str, value: str) -> None:
     fault = refusal(DecodeSession, f'{{"{name}": {value}}}')
     assert fault.code == "invalid_json" or fault.param == name
+
+
+SURROGATE = r"\ud800"
+CHAT_WITH = '{"model": "m", "messages": [{"role": "user", "content": %s}]}'
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "param"),
+    [
+        (CreateSession, f'{{"prompt": "a{SURROGATE}"}}', "prompt"),
+        (CreateSession, f'{{"messages": [{{"role": "user", "content": "{SURROGATE}"}}]}}', "messages.0.content"),
+        (CreateSession, f'{{"messages": [{{"role": "user", "{SURROGATE}": 1}}]}}', "messages.0"),
+        (AppendTokens, f'{{"text": "{SURROGATE}"}}', "text"),
+        (ChatCompletion, CHAT_WITH % f'[{{"type": "text", "text": "{SURROGATE}"}}]', "messages.0.content.0.text"),
+        (ChatCompletion, f'{{{CHAT}, "user": "{SURROGATE}"}}', "user"),
+        (ChatCompletion, f'{{{CHAT}, "stop": ["x", "{SURROGATE}"]}}', "stop.1"),
+        (Completion, f'{{"model": "m", "prompt": ["x", "{SURROGATE}"]}}', "prompt.1"),
+        (Tokenize, r'{"text": "\udcff\ud800"}', "text"),
+        (Tokenize, f'{{"{SURROGATE}": 1}}', None),
+    ],
+)
+def test_half_a_character_is_refused_wherever_it_stands(model: type[Body], data: str, param: str | None) -> None:
+    fault = refusal(model, data)
+    assert (fault.code, fault.param) == ("invalid_value", param)
+    assert "lone surrogate" in fault.message
+
+
+def test_two_halves_are_a_character() -> None:
+    assert read_body(Tokenize, rb'{"text": "\ud83d\ude00"}').text == "\U0001f600"
+
+
+def test_a_refusal_can_be_written_whatever_it_repeats() -> None:
+    fault = refusal(CreateSession, f'{{"{SURROGATE}": 1, "{SURROGATE}": 2}}')
+    assert fault.code == "invalid_json"
+    json.dumps(fault.body(), ensure_ascii=False).encode()
 
 
 NO_ID = ["NaN", "1e999", "-1", "2147483648", "9223372036854775808", "1.0", "true", "null", '"5"', "[1]"]

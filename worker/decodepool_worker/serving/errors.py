@@ -69,8 +69,11 @@ class ApiError(Exception):
         return self.fault.status
 
     def body(self) -> dict[str, dict[str, str | None]]:
-        """OpenAI's error object."""
-        return {"error": {"message": self.message, "type": self.fault.type, "param": self.param, "code": self.code}}
+        """OpenAI's error object. Whatever a body made it repeat, UTF-8 can hold it."""
+        param = None if self.param is None else _encodable(self.param)
+        return {
+            "error": {"message": _encodable(self.message), "type": self.fault.type, "param": param, "code": self.code}
+        }
 
     def headers(self) -> Mapping[str, str]:
         """Retry advice: `openai` retries 409, 429 and 5xx by itself, which a session must not suffer unasked."""
@@ -78,3 +81,7 @@ class ApiError(Exception):
         if wait is not None:
             return {"Retry-After": str(wait), "retry-after-ms": str(wait * 1000)}
         return {"x-should-retry": "false"}
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

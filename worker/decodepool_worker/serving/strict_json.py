@@ -1,4 +1,4 @@
-"""JSON as the standard has it: no NaN, no number that overflows to infinity, no repeated key, bounded depth.
+"""JSON as the standard has it: no NaN, no number that overflows to infinity, no key twice, no half character, no abyss.
 
 Python's reader takes all of these, and each has once travelled from a body to a sampler, or broken the answer that
 refused it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from decodepool_worker.serving.errors import ApiError
@@ -21,6 +22,9 @@ SHOWN_CHARACTERS = 60
 
 STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """Possessive, and content with a string that never ends, so that a hostile body costs one pass."""
+
+ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""How alone a body in UTF-8 can come by half a character."""
 
 AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 ALL_BUT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
@@ -39,6 +43,8 @@ def read_object(data: bytes) -> dict[str, Any]:
         raise ApiError("invalid_json", f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ApiError("invalid_json", f"the body must be a JSON object, not {shown(value)}")
+    if ESCAPED_SURROGATE.search(data):
+        _refuse_surrogates(value)
     return value
 
 
@@ -80,3 +86,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ApiError("invalid_json", f"the key {shown(name)} is there twice", name)
         found[name] = value
     return found
+
+
+def _refuse_surrogates(value: Any) -> None:
+    """Refuse a lone surrogate in any key or text: tokenizers, stop strings and answers would each take it otherwise."""
+    for where, text in _texts(value, ()):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            name = ".".join(where) or None
+            message = f"is not Unicode text (a lone surrogate); got {shown(text)}"
+            raise ApiError("invalid_value", f"{name}: {message}" if name else message, name) from None
+
+
+def _texts(value: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield every key and text of a value, each with the path of what holds it."""
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _texts(each, (*where, str(index)))
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield where, name
+            yield from _texts(each, (*where, name))

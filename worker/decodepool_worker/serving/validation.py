@@ -18,7 +18,6 @@ REMARKS = {
     "extra_forbidden": "no such field",
     "missing": "required",
     "finite_number": "must be finite",
-    "string_unicode": "is not Unicode text (a lone surrogate)",
 }
 
 
