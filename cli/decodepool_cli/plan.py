@@ -13,11 +13,11 @@ from decodepool_sizing.gpus import GPU, find_gpu
 from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
-from decodepool_sizing.quantities import parse_bytes
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import RUN_KV_TYPES
 
+from decodepool_cli.amounts import amount_option
 from decodepool_cli.faults import FAILED, bad_input
 from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model
 from decodepool_cli.output import AsJson, columns, console, plain, print_json, size
@@ -63,7 +63,7 @@ def plan(
     """Show how many sessions a device holds, and what limits them."""
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
-    demand = _demand(model, context, kv_type, sessions, _amount(cache_reserve, "--cache-reserve"))
+    demand = _demand(model, context, kv_type, sessions, amount_option(cache_reserve, "--cache-reserve"))
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -131,18 +131,11 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
         except ValueError as error:
             raise bad_input(f"--gpu: {error}") from None
         return Target(found.device, found)
-    amount = _amount(memory, "--memory")
+    amount = amount_option(memory, "--memory")
     if amount is None:
         return Target(cpu_memory(available_memory_bytes(), "this machine"))
     kind = cpu_memory if device == "cpu" else gpu_memory
     return Target(kind(amount, f"a {device.upper()} with {size(amount)}"))
-
-
-def _amount(text: str | None, option: str) -> int | None:
-    try:
-        return None if text is None else parse_bytes(text)
-    except ValueError as error:
-        raise bad_input(f"{option}: {error}") from None
 
 
 def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None) -> Demand:

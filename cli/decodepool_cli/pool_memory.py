@@ -5,6 +5,7 @@ from __future__ import annotations
 from decodepool_sizing.capacity import CapacityPlan
 from decodepool_sizing.devices import PROCESS_BASE_BYTES
 from decodepool_sizing.errors import CannotFit
+from decodepool_sizing.quantities import exact_bytes
 
 
 def worker_bytes(plan: CapacityPlan) -> int:
@@ -17,9 +18,9 @@ def require_room(plan: CapacityPlan, workers: int, available_bytes: int) -> None
     each = worker_bytes(plan)
     if workers * each <= available_bytes:
         return
-    claim = f"{workers} worker{'s' if workers > 1 else ''} of {each} bytes need {workers * each}"
+    claim = f"{workers} worker{'s' if workers > 1 else ''} of {exact_bytes(each)} need {exact_bytes(workers * each)}"
     raise CannotFit(
-        f"{claim}, but this machine has {available_bytes} available",
+        f"{claim}, but this machine has {exact_bytes(available_bytes)} available",
         needed_bytes=workers * each,
         available_bytes=available_bytes,
         advice=_advice(plan, workers, available_bytes),

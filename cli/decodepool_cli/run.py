@@ -75,6 +75,8 @@ def _read(file: Path) -> DecodePool:
         return load_manifest(file.read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise bad_input(f"{file}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise bad_input(f"{file}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _require_local(spec: DecodePoolSpec) -> None:

@@ -11,7 +11,6 @@ import typer
 import uvloop
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.kv import KVType
-from decodepool_sizing.quantities import parse_bytes
 from decodepool_worker.serving.auth import ApiKeys, KeyFileError
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
@@ -19,6 +18,7 @@ from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.serving.sockets import listening_socket, url_of
 from decodepool_worker.text.errors import BadTokenizer
 
+from decodepool_cli.amounts import amount_option
 from decodepool_cli.faults import bad_input
 from decodepool_cli.loading import KeptAs, ModelPath, Threads, runnable_model
 
@@ -30,7 +30,12 @@ def serve(
     *,
     file: ModelPath,
     context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
-    sessions: Annotated[int | None, typer.Option(min=1, help="Hold this many sessions.")] = None,
+    sessions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Hold this many sessions; 8 by default, or with --memory or --cache-reserve as many as fit."
+        ),
+    ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What to run on.")] = "cpu",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
@@ -49,7 +54,7 @@ def serve(
     lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
 ) -> int:
     """Serve one model's sessions over HTTP."""
-    memory_bytes, reserve_bytes = _amount(memory, "--memory"), _amount(cache_reserve, "--cache-reserve")
+    memory_bytes, reserve_bytes = amount_option(memory, "--memory"), amount_option(cache_reserve, "--cache-reserve")
     if name is not None and not (name.strip() and name.isprintable()):
         raise bad_input(f"--name: {name!r} is no name")
     service = Service(_keys(api_keys))
@@ -94,10 +99,3 @@ def _keys(path: Path | None) -> ApiKeys:
         return ApiKeys.from_file(path)
     except KeyFileError as error:
         raise bad_input(f"--api-keys: {error}") from None
-
-
-def _amount(text: str | None, option: str) -> int | None:
-    try:
-        return None if text is None else parse_bytes(text)
-    except ValueError as error:
-        raise bad_input(f"{option}: {error}") from None

@@ -18,7 +18,7 @@ from enum import StrEnum
 from decodepool_sizing.devices import DeviceMemory
 from decodepool_sizing.errors import BadDemand, CannotFit, ContextTooLong
 from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
-from decodepool_sizing.quantities import format_bytes
+from decodepool_sizing.quantities import exact_bytes, format_bytes
 from decodepool_sizing.session_bytes import page_bytes, session_bytes
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.workspace import MAX_STEP_ROWS, workspace_bytes
@@ -166,19 +166,20 @@ def _cannot_hold_sessions(demand: Demand, device: DeviceMemory, room: int) -> Ca
     reserve, needed = demand.cache_reserve_bytes, sessions * each
     if reserve is None or needed > room:
         needed, available = demand.fixed_bytes + needed, device.usable_bytes
-        message = f"{wanted} {needed} bytes with weights and workspace, but {device.name} has {available} usable"
+        there = f"{device.name} has {exact_bytes(available)} usable"
+        message = f"{wanted} {exact_bytes(needed)} with weights and workspace, but {there}"
         return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, room))
     message, advice = (
-        f"{wanted} {needed} bytes, but the cache reserve is {reserve}",
-        f"a reserve of {needed} bytes fits",
+        f"{wanted} {exact_bytes(needed)}, but the cache reserve is {exact_bytes(reserve)}",
+        f"a reserve of {exact_bytes(needed)} fits",
     )
     return CannotFit(message, needed_bytes=needed, available_bytes=reserve, advice=advice)
 
 
 def _cannot_hold_reserve(demand: Demand, device: DeviceMemory, reserve: int) -> CannotFit:
     needed = demand.fixed_bytes + reserve
-    claim = f"a cache reserve of {reserve} bytes needs {needed} with weights and workspace"
-    message = f"{claim}, but {device.name} has {device.usable_bytes} usable"
+    claim = f"a cache reserve of {exact_bytes(reserve)} needs {exact_bytes(needed)} with weights and workspace"
+    message = f"{claim}, but {device.name} has {exact_bytes(device.usable_bytes)} usable"
     room = device.usable_bytes - demand.fixed_bytes
     return CannotFit(message, needed_bytes=needed, available_bytes=device.usable_bytes, advice=advise(demand, room))
 

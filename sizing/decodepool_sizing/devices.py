@@ -46,12 +46,12 @@ class DeviceMemory:
     usable_bytes: int
 
 
-def cpu_memory(memory_bytes: int, name: str = "cpu") -> DeviceMemory:
+def cpu_memory(memory_bytes: int, name: str = "this CPU") -> DeviceMemory:
     """Return a CPU worker's memory: all of it but the process itself."""
     return DeviceMemory("cpu", name, memory_bytes, max(0, memory_bytes - PROCESS_BASE_BYTES))
 
 
-def gpu_memory(memory_bytes: int, name: str = "cuda") -> DeviceMemory:
+def gpu_memory(memory_bytes: int, name: str = "this GPU") -> DeviceMemory:
     """Return a GPU's memory: all of it but the context and a margin."""
     return DeviceMemory("cuda", name, memory_bytes, gpu_usable_bytes(memory_bytes))
 

@@ -34,6 +34,11 @@ def parse_bytes(text: str) -> int:
     return int(amount)
 
 
+def exact_bytes(amount: int) -> str:
+    """Return an amount to the byte, and for people: `1618498816 bytes (1.5 GiB)`."""
+    return f"{amount} bytes ({format_bytes(amount)})" if amount >= 1024 else f"{amount} bytes"
+
+
 def format_bytes(amount: int) -> str:
     """Return an amount for people, in binary units: `93.8 MiB`."""
     size = float(amount)

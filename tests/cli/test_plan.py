@@ -84,6 +84,11 @@ BAD_USAGE = {
     "sessions past rows": (["--context", "64", "--sessions", "257"], "257 sessions: a worker holds 1 to 256"),
     "potatoes": (["--context", "64", "--memory", "4 potatoes"], "--memory: '4 potatoes' is not an amount"),
     "a reserve of nothing": (["--context", "64", "--cache-reserve", "0"], "--cache-reserve: '0' is not a whole number"),
+    "no unit": (
+        ["--context", "64", "--memory", "16"],
+        "16 bytes is less than anything needs; for 16 GiB, say --memory 16GiB",
+    ),
+    "a reserve without a unit": (["--context", "64", "--cache-reserve", "4"], "say --cache-reserve 4GiB"),
     "two devices": (["--context", "64", "--gpu", "h200", "--memory", "4Gi"], "--gpu and --memory: give one"),
     "an unknown GPU": (["--context", "64", "--gpu", "h2000"], "--gpu: no GPU is called 'h2000'; did you mean"),
     "an unknown type": (["--context", "64", "--kv-type", "q17"], "--kv-type"),

@@ -10,6 +10,7 @@ from decodepool_sizing.capacity import CapacityPlan
 from decodepool_sizing.devices import PROCESS_BASE_BYTES
 from decodepool_sizing.errors import CannotFit
 from decodepool_sizing.manifest import DecodePoolSpec
+from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import DEFAULT_SESSIONS, Wanted, plan_worker, read_model
 
@@ -36,7 +37,8 @@ def test_workers_fit_to_the_last_byte_of_all_their_parts(plan: CapacityPlan) -> 
     with pytest.raises(CannotFit) as refusal:
         require_room(plan, 3, 3 * each - 1)
     assert str(refusal.value) == (
-        f"3 workers of {each} bytes need {3 * each}, but this machine has {3 * each - 1} available"
+        f"3 workers of {exact_bytes(each)} need {exact_bytes(3 * each)}, "
+        f"but this machine has {exact_bytes(3 * each - 1)} available"
     )
     assert (refusal.value.needed_bytes, refusal.value.available_bytes) == (3 * each, 3 * each - 1)
 
@@ -64,7 +66,7 @@ def test_a_pool_too_large_for_the_machine_is_refused_before_anything_starts(
     done = call("run", path)
     assert (done.code, done.out) == (1, "")
     assert "3 workers of " in done.err
-    assert f"but this machine has {2 << 30} available; would fit: spec.replicas: 2" in done.err
+    assert f"but this machine has {2 << 30} bytes (2.0 GiB) available; would fit: spec.replicas: 2" in done.err
 
 
 @pytest.mark.parametrize("over", [0, 1])

@@ -8,6 +8,7 @@ from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceMemory, cpu_memo
 from decodepool_sizing.errors import CannotFit, ContextTooLong
 from decodepool_sizing.gpus import GPUS, find_gpu
 from decodepool_sizing.kv import KVType
+from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape
 from decodepool_sizing.workspace import MAX_STEP_ROWS, workspace_bytes
 from hypothesis import given
@@ -141,7 +142,7 @@ def test_sessions_that_do_not_fit_into_the_reserve_are_refused() -> None:
     with pytest.raises(CannotFit, match="but the cache reserve is") as caught:
         plan_capacity(demand(sessions=4, cache_reserve_bytes=4 * each - 1), device_with(room_for(demand(), 10)))
     assert (caught.value.needed_bytes, caught.value.available_bytes) == (4 * each, 4 * each - 1)
-    assert caught.value.advice == f"a reserve of {4 * each} bytes fits"
+    assert caught.value.advice == f"a reserve of {exact_bytes(4 * each)} fits"
 
 
 def test_a_reserve_that_does_not_fit_into_the_device_is_refused() -> None:

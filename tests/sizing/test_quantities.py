@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from decodepool_sizing.quantities import QUANTITY_PATTERN, format_bytes, parse_bytes
+from decodepool_sizing.quantities import QUANTITY_PATTERN, exact_bytes, format_bytes, parse_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +41,11 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
 @given(st.integers(1, 1 << 60))
 def test_plain_bytes_are_themselves(amount: int) -> None:
     assert parse_bytes(str(amount)) == amount
+
+
+def test_exact_amounts_are_told_for_people_too() -> None:
+    assert exact_bytes(1_618_498_816) == "1618498816 bytes (1.5 GiB)"
+    assert exact_bytes(16) == "16 bytes"
 
 
 @pytest.mark.parametrize(
