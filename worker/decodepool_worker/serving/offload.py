@@ -1,4 +1,7 @@
-"""Work that would hold the event loop goes to a few threads; what is small stays, since a hop costs more than it."""
+"""Work that would hold the event loop goes to threads; what is small stays, since a hop costs more than it.
+
+Large work has a thread of its own: one at a time, so that its memory is bounded and nothing smaller waits behind it.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,43 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from decodepool_worker.serving.heap import give_back_heap
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SMALL_CHARACTERS = 4096
 """Text or JSON up to this size is handled in well under a millisecond."""
 
+LARGE_CHARACTERS = 1 << 16
+"""What is larger than this may take seconds, and hundreds of bytes of memory for each of its own."""
+
 THREADS = 4
-"""Enough that one hostile text of megabytes does not make the next short prompt wait."""
 
 
 class Offload:
-    """A small pool for tokenizing, rendering and large JSON."""
+    """A small pool for tokenizing, rendering and JSON, and one thread for the large ones of these."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decodepool-offload")
+        self._lane = ThreadPoolExecutor(1, thread_name_prefix="decodepool-large")
 
     async def run(self, size: int, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return `call(...)`, from this thread if `size` characters are few, from the pool otherwise."""
+        """Return `call(...)`, from this thread if `size` characters are few, from one of the others otherwise."""
         if size <= SMALL_CHARACTERS:
             return call(*args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*args, **kwargs))
+        if size <= LARGE_CHARACTERS:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(self._lane, lambda: _large(call, *args, **kwargs))
 
     def close(self) -> None:
         """Drop what waits; what runs ends by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._lane):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _large(call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    try:
+        return call(*args, **kwargs)
+    finally:
+        give_back_heap()

@@ -15,7 +15,7 @@ from decodepool_worker.sessions.errors import (
     SessionGone,
     UnknownSession,
 )
-from decodepool_worker.text.errors import NoTokenizer, TemplateFault
+from decodepool_worker.text.errors import NoTokenizer, TemplateFault, TextTooLong
 
 CODES: dict[type[Exception], str] = {
     InvalidRequest: "invalid_value",
@@ -29,9 +29,10 @@ CODES: dict[type[Exception], str] = {
     EngineFailed: "engine_failed",
     NoTokenizer: "unsupported_parameter",
     TemplateFault: "template_failed",
+    TextTooLong: "context_length_exceeded",
 }
 
-FORESEEN = (SessionError, NoTokenizer, TemplateFault)
+FORESEEN = (SessionError, NoTokenizer, TemplateFault, TextTooLong)
 
 
 def translated(error: Exception) -> ApiError:

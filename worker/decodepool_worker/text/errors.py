@@ -17,3 +17,12 @@ class NoTokenizer(ValueError):
 
 class TemplateFault(ValueError):
     """The model's chat template is absent, broken, refuses these messages, or asks for more than a template may."""
+
+
+class TextTooLong(ValueError):
+    """A text that cannot be within a limit, found before it was encoded as a whole."""
+
+    def __init__(self, least_tokens: int, limit_tokens: int) -> None:
+        super().__init__(f"the text is at least {least_tokens} tokens long, and the context holds {limit_tokens}")
+        self.least_tokens = least_tokens
+        self.limit_tokens = limit_tokens

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
+from decodepool_worker.text.cuts import PIECE_CHARACTERS, Cuts
 from decodepool_worker.text.detokenizer import Detokenizer
 from decodepool_worker.text.encoders import build_encoder, build_splitter
-from decodepool_worker.text.errors import NoTokenizer
+from decodepool_worker.text.errors import NoTokenizer, TextTooLong
+from decodepool_worker.text.lengths import Lengths
 from decodepool_worker.text.metadata import Metadata
 from decodepool_worker.text.pieces import Pieces
 from decodepool_worker.text.vocabulary import Vocabulary, read_vocabulary
@@ -33,22 +35,27 @@ class Tokenizer:
         if vocabulary is not None:
             self._encoder = build_encoder(vocabulary)
             self._splitter, self._control_ids = build_splitter(vocabulary)
+            self._lengths = Lengths(vocabulary, self._pieces)
+            self._cuts = Cuts(vocabulary)
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> Tokenizer:
         """Build from a GGUF header's metadata. Raises BadTokenizer, naming the key that is wrong."""
         return cls(read_vocabulary(Metadata(metadata)))
 
-    def encode(self, text: str, *, special: bool = False, add_bos: bool | None = None) -> list[int]:
+    def encode(
+        self, text: str, *, special: bool = False, add_bos: bool | None = None, limit_tokens: int | None = None
+    ) -> list[int]:
         """Return the tokens of `text`.
 
         `special`: control tokens spelled in `text` become those tokens: for templates, not for a user's words.
         `add_bos` None does what the file says, but not twice: text that begins with the token already gets no other.
         A lone surrogate, which is no character and which UTF-8 cannot hold, is encoded as U+FFFD.
+        `limit_tokens`: raise TextTooLong as soon as a long text is known to have more; a short one is returned anyway.
         """
         vocabulary = self._known()
         sound = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        ids = self._encode_special(sound) if special else self._encode_plain([sound])[0]
+        ids = self._encode_within(sound, special, limit_tokens)
         wanted = vocabulary.add_bos and ids[:1] != [vocabulary.bos_id] if add_bos is None else add_bos
         if wanted and vocabulary.bos_id is not None:
             return [vocabulary.bos_id, *ids]
@@ -68,10 +75,6 @@ class Tokenizer:
         """Return the bytes that a token stands for; none for an id past the vocabulary, which padded matrices have."""
         return self._pieces.token_bytes(token, special=special)
 
-    def is_special(self, token: int) -> bool:
-        """Tell whether a token is a mark and not text: such tokens show as empty text."""
-        return self._pieces.is_special(token)
-
     @cached_property
     def bos_text(self) -> str:
         """How the beginning-of-text token is spelled, for templates; empty if there is none."""
@@ -89,6 +92,18 @@ class Tokenizer:
         if self.vocabulary is None:
             raise NoTokenizer
         return self.vocabulary
+
+    def _encode_within(self, text: str, special: bool, limit_tokens: int | None) -> list[int]:
+        if limit_tokens is not None and len(text) > PIECE_CHARACTERS:
+            least = self._lengths.least_tokens(text, special=special)
+            if least > limit_tokens:
+                raise TextTooLong(least, limit_tokens)
+        ids: list[int] = []
+        for piece in self._cuts.pieces(text):
+            if limit_tokens is not None and len(ids) > limit_tokens:
+                raise TextTooLong(len(ids), limit_tokens)
+            ids += self._encode_special(piece) if special else self._encode_plain([piece])[0]
+        return ids
 
     def _encode_plain(self, texts: list[str]) -> list[list[int]]:
         # Those for batches, even of one text: of the library's calls they alone release the GIL.
