@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -16,13 +15,11 @@ from decodepool_sizing.shape import ModelShape
 from decodepool_worker.engine.open import Wanted
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.engine.sampling import check_sampling
-from decodepool_worker.serving.offload import Offload
-from decodepool_worker.serving.prompts import Prompts
-from decodepool_worker.serving.session_bodies import Message
 from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.events import EndEvent, TokenEvent
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import Session
+from decodepool_worker.text.conversations import Conversations, Turn
 from decodepool_worker.text.errors import TemplateFault
 from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
@@ -48,10 +45,9 @@ class Words:
         source = model.header.metadata.get("tokenizer.chat_template")
         template = ChatTemplate(str(source), bos=tokenizer.bos_text, eos=tokenizer.eos_text)
         said = [("system", self.system), ("user", self.prompt)]
-        messages = [Message.model_validate({"role": role, "content": text}) for role, text in said if text is not None]
-        prompts = Prompts(tokenizer, template, Offload())
+        turns = [Turn(role, text) for role, text in said if text is not None]
         try:
-            return asyncio.run(prompts.of_messages(messages, add_generation_prompt=True))
+            return Conversations(tokenizer, template).tokens(turns, add_generation_prompt=True)
         except TemplateFault as error:
             raise bad_input(f"{model.source}: {error}; --raw goes without it") from None
 

@@ -67,11 +67,9 @@ def test_the_least_count_is_never_above_the_count(name: str) -> None:
             assert 0 < lengths.least_tokens(text, special=special) <= count or not text, text
 
 
-@pytest.mark.parametrize(
-    "text", ["1" * 1_000_000, "the cat" * 20_000 + " at" * 100_000], ids=["before it is encoded", "while it is"]
-)
+@pytest.mark.parametrize("text", ["1" * 1_000_000, "the cat " * 100_000], ids=["before it is encoded", "while it is"])
 def test_a_text_beyond_its_limit_is_not_encoded_to_its_end(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer = Tokenizer.from_metadata(byte_bpe("smollm", WORDS))
+    tokenizer = Tokenizer.from_metadata(byte_bpe("smollm", (*WORDS, "aceht " * 10)))
     encoded: list[int] = []
     plain = tokenizer._encode_plain
 

@@ -1,56 +1,53 @@
-"""From what a request says to token ids: ids as they are, text, or a conversation in the words of the model's template.
-
-A message cannot speak the template's own marks: where its content spells a control token, it is cut inside that
-spelling before the template sees it, and the pieces of the rendered text are tokenized apart. So `<|im_end|>` in a
-user's words stays a handful of plain tokens, and costs the other messages nothing.
-"""
+"""The text side of a worker: what may take long leaves the event loop."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 from decodepool_worker.serving.offload import SMALL_CHARACTERS, Offload
 from decodepool_worker.serving.session_bodies import Message
-from decodepool_worker.text.errors import NoTokenizer, TemplateFault
+from decodepool_worker.text.conversations import Conversations, Turn
 from decodepool_worker.text.templates import ChatTemplate
 from decodepool_worker.text.tokenizer import Tokenizer
-from decodepool_worker.text.vocabulary import TokenType
-
-Rendered = list[dict[str, Any]]
-
-CUTS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
-"""Unicode's noncharacters for private use: one that no message holds marks the cuts."""
-
-PROBE: Rendered = [{"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}]
-"""A turn whose rendering shows how this template ends an answer and what precedes the next message."""
 
 
 class Prompts:
-    """The text side of one model. What a model lacks is refused by name."""
+    """Tokens from what requests say, and text from tokens, for one model. What it lacks is refused by name.
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, offload: Offload) -> None:
+    A long text that cannot fit into `context_tokens`, where that is given, raises `TextTooLong` instead of being
+    encoded. What is shorter is for the session to judge, which knows its own length.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate, offload: Offload, *, context_tokens: int | None = None
+    ) -> None:
         self.tokenizer = tokenizer
-        self._template = template
+        self._conversations = Conversations(tokenizer, template, limit_tokens=context_tokens)
         self._offload = offload
-        self._control = _control_pattern(tokenizer)
+        self._limit_tokens = context_tokens
 
     async def of_text(self, text: str, *, special: bool, add_bos: bool | None) -> list[int]:
-        """Tokenize a text."""
-        return await self._offload.run(len(text), self.tokenizer.encode, text, special=special, add_bos=add_bos)
+        """Tokenize a text that is to be in a session."""
+        return await self._encoded(text, special, add_bos, self._limit_tokens)
+
+    async def tokens_of(self, text: str, *, special: bool, add_bos: bool | None) -> list[int]:
+        """Tokenize a text for its own sake, however long the context."""
+        return await self._encoded(text, special, add_bos, None)
 
     async def of_messages(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> list[int]:
         """Tokenize a whole conversation."""
-        return await self._offload.run(_offloaded(messages), self._conversation, messages, add_generation_prompt)
+        turns = [message.turn() for message in messages]
+        make = self._conversations.tokens
+        return await self._offload.run(_size(turns), make, turns, add_generation_prompt=add_generation_prompt)
 
     async def of_next_messages(
         self, messages: Sequence[Message], before: Sequence[int], *, add_generation_prompt: bool
     ) -> list[int]:
         """Tokenize messages that follow the tokens `before`: first what is missing of the present turn's end."""
-        return await self._offload.run(
-            _offloaded(messages), self._continuation, messages, before, add_generation_prompt
-        )
+        turns = [message.turn() for message in messages]
+        make = self._conversations.next_tokens
+        return await self._offload.run(_size(turns), make, turns, before, add_generation_prompt=add_generation_prompt)
 
     async def text_of(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""
@@ -64,75 +61,11 @@ class Prompts:
         """Return one token's bytes; a control token's are its spelling."""
         return self.tokenizer.token_bytes(token)
 
-    def _conversation(self, messages: Sequence[Message], add_generation_prompt: bool) -> list[int]:
-        cut = _unused_mark(messages)
-        rendered = self._render(self._cut_contents(messages, cut), add_generation_prompt)
-        return self._encode_pieces(rendered, cut, add_bos=None)
-
-    def _continuation(
-        self, messages: Sequence[Message], before: Sequence[int], add_generation_prompt: bool
-    ) -> list[int]:
-        cut = _unused_mark(messages)
-        probe = self._render(PROBE, False)
-        whole = self._render([*PROBE, *self._cut_contents(messages, cut)], add_generation_prompt)
-        head, answered, closing = probe.rpartition("answer")
-        if not answered or not whole.startswith(head + answered + closing):
-            raise TemplateFault(
-                "this model's template rewrites earlier turns: append tokens or text instead of messages"
-            )
-        close = self.tokenizer.encode(closing, special=True, add_bos=False)
-        return close[_overlap(before, close) :] + self._encode_pieces(whole[len(probe) :], cut, add_bos=False)
-
-    def _render(self, messages: Rendered, add_generation_prompt: bool) -> str:
-        if self.tokenizer.vocabulary is None:
-            raise NoTokenizer
-        return self._template.render(messages, add_generation_prompt=add_generation_prompt)
-
-    def _encode_pieces(self, rendered: str, cut: str, *, add_bos: bool | None) -> list[int]:
-        first, *others = rendered.split(cut)
-        tokens = self.tokenizer.encode(first, special=True, add_bos=add_bos)
-        for piece in others:
-            tokens += self.tokenizer.encode(piece, special=True, add_bos=False)
-        return tokens
-
-    def _cut_contents(self, messages: Sequence[Message], cut: str) -> Rendered:
-        return [self._cut_content(message, cut) for message in messages]
-
-    def _cut_content(self, message: Message, cut: str) -> dict[str, Any]:
-        content = message.text()
-        if self._control is not None:
-            content = self._control.sub(lambda found: found[1] + cut, content)
-        role = "system" if message.role == "developer" else message.role
-        extras = {"name": message.name, "tool_call_id": message.tool_call_id}
-        return {"role": role, "content": content, **{name: text for name, text in extras.items() if text is not None}}
+    async def _encoded(self, text: str, special: bool, add_bos: bool | None, limit_tokens: int | None) -> list[int]:
+        encode = partial(self.tokenizer.encode, special=special, add_bos=add_bos, limit_tokens=limit_tokens)
+        return await self._offload.run(len(text), encode, text)
 
 
-def _control_pattern(tokenizer: Tokenizer) -> re.Pattern[str] | None:
-    """Match the first character of every spelling of a control token, overlapping ones too."""
-    vocabulary = tokenizer.vocabulary
-    if vocabulary is None:
-        return None
-    spelled = zip(vocabulary.texts, vocabulary.types, strict=True)
-    texts = [re.escape(text) for text, kind in spelled if kind is TokenType.CONTROL and len(text) > 1]
-    return re.compile(f"(?=(?:{'|'.join(texts)}))(.)", re.DOTALL) if texts else None
-
-
-def _unused_mark(messages: Sequence[Message]) -> str:
-    said = "".join(message.text() for message in messages)
-    for mark in CUTS:
-        if mark not in said:
-            return mark
-    raise TemplateFault("the messages use every one of Unicode's noncharacters U+FDD0 to U+FDEF")
-
-
-def _overlap(before: Sequence[int], close: Sequence[int]) -> int:
-    """Return how many of `close`'s first tokens `before` ends with: the longest that fits."""
-    for count in range(min(len(close), len(before)), 0, -1):
-        if list(before[-count:]) == list(close[:count]):
-            return count
-    return 0
-
-
-def _offloaded(messages: Sequence[Message]) -> int:
+def _size(turns: Sequence[Turn]) -> int:
     """Always leave the event loop: a template is the file's code, and nobody knows how long it takes."""
-    return SMALL_CHARACTERS + sum(len(message.text()) for message in messages) + 1
+    return SMALL_CHARACTERS + sum(len(turn.content) for turn in turns) + 1

@@ -19,6 +19,7 @@ from decodepool_worker.serving.fields import (
     StopIds,
     TokenIds,
 )
+from decodepool_worker.text.conversations import Turn
 
 MAX_MESSAGES = 4096
 Text = Annotated[str, Field(min_length=1)]
@@ -44,11 +45,12 @@ class Message(Body):
     tool_calls: list[None] | None = Field(default=None, max_length=0)
     tool_call_id: str | None = None
 
-    def text(self) -> str:
-        """The content as one text, its parts on lines of their own."""
-        if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content)
-        return self.content or ""
+    def turn(self) -> Turn:
+        """The message as a template sees it: parts on lines of their own, a developer's words the system's."""
+        parts = self.content if isinstance(self.content, list) else []
+        content = self.content if isinstance(self.content, str) else "\n".join(part.text for part in parts)
+        role = "system" if self.role == "developer" else self.role
+        return Turn(role, content, self.name, self.tool_call_id)
 
 
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]

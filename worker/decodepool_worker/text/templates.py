@@ -14,9 +14,7 @@ from jinja2 import Template
 from decodepool_worker.text.errors import TemplateFault
 from decodepool_worker.text.sandbox import MAX_SIZE, Sandbox, metered
 
-Message = Mapping[str, object]
-
-_RESERVED = ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token")
+Message = Mapping[str, str]
 
 
 class ChatTemplate:
@@ -34,26 +32,18 @@ class ChatTemplate:
         except Exception as error:  # a template is foreign code: whatever it does to the compiler is its own fault
             self.fault = _describe(error)
 
-    def render(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[Mapping[str, object]] | None = None,
-        add_generation_prompt: bool = True,
-        variables: Mapping[str, object] | None = None,
-    ) -> str:
-        """Return the text for `messages`, to be encoded with `special=True`.
-
-        A message's `content` is text, or OpenAI's list of text parts, which are joined by newlines. `variables` are
-        passed on to the template (`enable_thinking` and the like). Raises TemplateFault, for this request alone.
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """Return the text for `messages`, to be encoded with `special=True`. Raises TemplateFault, for this request
+        alone.
         """
         if self._template is None:
             raise TemplateFault(self.fault)
-        for name in _RESERVED:
-            if variables and name in variables:
-                raise TemplateFault(f"{name} is not a variable to be set from outside")
-        values = {**(variables or {}), **self._marks, "tools": tools, "add_generation_prompt": add_generation_prompt}
-        values["messages"] = [_with_plain_content(message, index) for index, message in enumerate(messages)]
+        values: dict[str, object] = {
+            "messages": messages,
+            "tools": None,
+            "add_generation_prompt": add_generation_prompt,
+            **self._marks,
+        }
         try:
             return _collect(self._template, metered(values))
         except TemplateFault:
@@ -75,22 +65,6 @@ def _collect(template: Template, values: dict[str, object]) -> str:
             raise TemplateFault(f"the chat template writes more than {MAX_SIZE} characters")
         pieces.append(piece)
     return "".join(pieces)
-
-
-def _with_plain_content(message: Message, index: int) -> Message:
-    content = message.get("content")
-    if content is None or isinstance(content, str):
-        return message
-    if isinstance(content, Sequence):
-        return {**message, "content": "\n".join(_part_text(part, index, place) for place, part in enumerate(content))}
-    raise TemplateFault(f"messages[{index}].content: neither text nor a list of parts")
-
-
-def _part_text(part: object, index: int, place: int) -> str:
-    text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
-    if not isinstance(text, str):
-        raise TemplateFault(f"messages[{index}].content[{place}]: only parts of type text can be read")
-    return text
 
 
 def _describe(error: Exception) -> str:
