@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from decodepool_kernels.cpu.lower import LogitsRows, Lowering, Weights
 from decodepool_kernels.cpu.pages import KvPages
-from decodepool_kernels.cpu.program import OPERANDS_AT, Op
+from decodepool_kernels.cpu.records import OPERANDS_AT, Op
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor
 
 from tests.kernels.matrices import planes

@@ -1,19 +1,28 @@
-"""Where compiled code is kept, so that only a machine's first start compiles: a folder named after these sources, in
-the user's cache directory.
+"""Where compiled code is kept, so that only a machine's first start compiles: a folder in the user's cache directory,
+named after these sources and where they lie.
 
-numba by itself looks at one file's time stamp; here any change to any kernel is another folder. Files are written aside
-and renamed, so an interrupted start leaves no half of one. Without a writable directory each start compiles anew.
+numba by itself looks at one file's time stamp; here any change to any kernel is another folder. A folder is used once
+it is sealed: its seal lists every file with its digest, so that half of a compile, or a file that was damaged since, is
+compiled anew and not read.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
-import tempfile
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from decodepool_sizing import layouts
+
+SEAL = "seal.json"
+KEPT_VERSIONS = 4
+"""Versions of the kernels whose code is kept: what changed last may change back."""
 
 
 def kernel_digest() -> str:
@@ -25,23 +34,48 @@ def kernel_digest() -> str:
 
 
 def kernel_cache_directory() -> Path:
-    """Return the folder for this version of the kernels, whether or not it exists. RuntimeError for a user without a
-    home.
+    """Return the folder for this copy of the kernels, whether or not it exists. RuntimeError for a user without a home.
+
+    numba's code belongs to a source file's path and time: two copies of the sources share nothing.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "decodepool" / "kernels" / kernel_digest()
+    entry = Path(__file__).with_name("program.py")
+    place = hashlib.sha256(f"{entry} {entry.stat().st_mtime_ns}".encode()).hexdigest()[:8]
+    return base / "decodepool" / "kernels" / f"{kernel_digest()}-{place}"
 
 
-def prepare_cache() -> bool:
-    """Point numba at the folder; return whether it can be written."""
+def is_sealed(folder: Path) -> bool:
+    """Tell whether a folder holds what its seal says, to the byte."""
     try:
-        directory = kernel_cache_directory()
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except (OSError, RuntimeError):
+        return bool(json.loads((folder / SEAL).read_text()) == _contents(folder))
+    except (OSError, ValueError):
         return False
-    from numba.core import config  # noqa: PLC0415 - half a second, which a file that is refused need not wait for
 
-    config.CACHE_DIR = str(directory)  # type: ignore[attr-defined]  # set by name at start-up
-    return True
+
+def seal(folder: Path) -> None:
+    """Declare a folder's contents whole."""
+    aside = folder / f"{SEAL}.{os.getpid()}"
+    aside.write_text(json.dumps(_contents(folder)))
+    aside.replace(folder / SEAL)
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith(SEAL))
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, so that of several starts one compiles and the others wait for it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def forget_old_versions(folders: Path) -> None:
+    """Remove all but the latest versions."""
+    versions = sorted((path for path in folders.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    for folder in versions[:-KEPT_VERSIONS]:
+        shutil.rmtree(folder, ignore_errors=True)
+        (folders / f"{folder.name}.lock").unlink(missing_ok=True)

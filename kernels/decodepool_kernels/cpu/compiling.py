@@ -11,28 +11,35 @@ import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 
+from decodepool_kernels.cpu import cache, jit
 from decodepool_kernels.cpu.buffers import address, aligned_bytes
-from decodepool_kernels.cpu.cache import kernel_cache_directory
-from decodepool_kernels.cpu.jit import IS_CACHED
+from decodepool_kernels.cpu.records import RECORD_WORDS, STOP
 
 logger = logging.getLogger("decodepool.kernels")
 
-MARK = "compiled"
-"""A file in the cache folder that says that everything is in it."""
-KEPT_VERSIONS = 4
-"""Versions of the kernels whose code is kept: what changed last may change back."""
-
 
 def compile_apart() -> None:
-    """Compile in a child process what this machine has not compiled yet. Where nothing can be kept this does nothing:
-    the first step then compiles here.
+    """Make compiled code ready to be loaded: compile in a child process what this machine has not compiled yet.
+
+    To be called before `program` is imported. Where code cannot be kept, the first step compiles in this process.
     """
-    if not IS_CACHED or (kernel_cache_directory() / MARK).exists():
-        return
+    try:
+        folder = cache.kernel_cache_directory()
+        with cache.alone(folder):
+            if not cache.is_sealed(folder):
+                _compile_in_child()
+        if cache.is_sealed(folder):
+            return jit.keep_code_in(folder)
+        reason = "compiling failed"
+    except (OSError, RuntimeError) as error:
+        reason = str(error)
+    return logger.warning("compiled kernels cannot be kept, so each start compiles for about half a minute: %s", reason)
+
+
+def _compile_in_child() -> None:
     logger.warning("compiling the kernels, once on this machine: about half a minute")
     command = [sys.executable, "-P", "-m", __name__]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as child:  # noqa: S603 - this very module
@@ -44,8 +51,12 @@ def compile_apart() -> None:
 
 
 def compile_here() -> None:
-    """Compile the program, by ending a team that has no step to run, and leave the mark."""
-    from decodepool_kernels.cpu.program import RECORD_WORDS, STOP, take_part  # noqa: PLC0415 - the child's own business
+    """Compile the program into an empty cache folder, by ending a team that has no step to run, and seal the folder."""
+    folder = cache.kernel_cache_directory()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    jit.keep_code_in(folder)
+    from decodepool_kernels.cpu.program import take_part  # noqa: PLC0415 - only now it is known where code is kept
     from decodepool_kernels.cpu.team import SHARED_BYTES  # noqa: PLC0415
 
     counts = np.zeros(8, np.int64)
@@ -54,14 +65,8 @@ def compile_here() -> None:
     shared, tallies = aligned_bytes(SHARED_BYTES), np.zeros(2, np.int64)
     records, reals = np.zeros((1, RECORD_WORDS), np.int64), np.zeros((1, 1), np.float64)
     take_part(records, reals, counts, inputs, address(shared), address(shared), tallies, 0, 1)
-    (kernel_cache_directory() / MARK).touch()
-
-
-def forget_old_versions(folder: Path) -> None:
-    """Remove the folders of all but the latest versions."""
-    versions = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    for version in versions[:-KEPT_VERSIONS]:
-        shutil.rmtree(version, ignore_errors=True)
+    cache.seal(folder)
+    cache.forget_old_versions(folder.parent)
 
 
 def _end_with_parent() -> None:
@@ -72,8 +77,10 @@ def _end_with_parent() -> None:
 def main() -> None:
     """Be the child."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    compile_here()
-    forget_old_versions(kernel_cache_directory().parent)
+    try:
+        compile_here()
+    except OSError as error:
+        sys.exit(f"compiled kernels cannot be kept: {error}")
 
 
 if __name__ == "__main__":

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import config
 from numba.core import types as _types
 from numba.extending import intrinsic as _intrinsic
-
-from decodepool_kernels.cpu.cache import prepare_cache
-
-IS_CACHED = prepare_cache()
-"""Asked before anything is compiled: numba looks for its folder when it meets a function."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 types: Any = _types
 """numba's types; calling one makes a signature, which its stubs do not know."""
+
+
+def keep_code_in(folder: Path) -> None:
+    """Have the code of entries that are defined from now on kept in a folder, or loaded from it."""
+    config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]  # set by name at start-up
 
 
 def compiled(function: Function) -> Function:
@@ -29,10 +31,11 @@ def compiled(function: Function) -> Function:
 
 
 def entry(function: Function) -> Function:
-    """Compile a function that Python calls: it runs without the GIL, and its code is kept on disk where that can be."""
-    return cast(Function, numba.njit(nogil=True, cache=IS_CACHED, error_model="numpy")(function))
+    """Compile a function that Python calls: it runs without the GIL; its code is kept if there is a folder for it."""
+    is_kept = bool(config.CACHE_DIR)  # type: ignore[attr-defined]
+    return cast(Function, numba.njit(nogil=True, cache=is_kept, error_model="numpy")(function))
 
 
 def intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function that writes its own LLVM code; it is called without the typing context."""
-    return _intrinsic(function)
+    return cast(Callable[..., Any], _intrinsic(function))

@@ -19,7 +19,7 @@ from decodepool_kernels.cpu.elementwise import VECTOR_BYTES
 from decodepool_kernels.cpu.matmul import ACTIVATION_BYTES, TILE_BYTES
 from decodepool_kernels.cpu.packing import PackedMatrix, QuantMatrix
 from decodepool_kernels.cpu.pages import KvPages
-from decodepool_kernels.cpu.program import OPERANDS_AT, RECORD_WORDS, Domain, Op
+from decodepool_kernels.cpu.records import OPERANDS_AT, RECORD_WORDS, Domain, Op
 
 Operand = int | Buffer
 
