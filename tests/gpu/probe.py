@@ -81,7 +81,7 @@ class Probe:
 
     def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
         """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
-        inputs = StepInputs(self._words, MAX_ROWS, TABLE_WIDTH, replace(self._cut, **cut))
+        inputs = StepInputs(self._words, TABLE_WIDTH, replace(self._cut, **cut))
         count = sum(len(run.tokens) for run in runs)
         self.gpu.upload(self._step, self._words, 4 * inputs.place(runs))
         for launch in self._programs.launches(width or count):

@@ -70,7 +70,7 @@ class CudaBackend:
         self._cut = attention_cut(graph, gpu.sm_count)
         words = StepInputs.words_needed(max_rows, table_width, self._cut)
         self._step = gpu.allocate(4 * words)
-        self.inputs = StepInputs(gpu.pinned(words), max_rows, table_width, self._cut)
+        self.inputs = StepInputs(gpu.pinned(words), table_width, self._cut)
         self._answers = gpu.pinned(2 * max_rows).reshape(max_rows, 2)
         self._device_answers = gpu.allocate(8 * max_rows)
         self._workspace_bytes = 4 * words
@@ -120,9 +120,20 @@ class CudaBackend:
     def _argmax(self, width: int) -> Launch:
         function = self._library.function("argmax", {}, ARGMAX_THREADS)
         row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
-        return Launch(
-            function, (width, 1), (pointer(self._logits), *row, pointer(self._device_answers), pointer(self._step))
-        )
+        arguments = (pointer(self._logits), *row, pointer(self._device_answers), pointer(self._step))
+        return Launch("argmax", function, (width, 1), arguments)
+
+    def launches(self, rows: int) -> list[Launch]:
+        """Return every launch of a step of `rows` rows, for a profile."""
+        width = self._width(rows)
+        return [*self._programs.launches(width), self._argmax(width)]
+
+    def replay(self, rows: int) -> None:
+        """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
+        self._steps[self._width(rows)]()
+
+    def _width(self, rows: int) -> int:
+        return min(width for width in self._steps if width >= rows)
 
     @property
     def workspace_bytes(self) -> int:
@@ -146,7 +157,7 @@ class CudaBackend:
         if not 0 <= self.inputs.tokens.min() <= self.inputs.tokens.max() < self.vocabulary_size:
             raise ValueError(f"a token outside the vocabulary of {self.vocabulary_size} reached the step")
         self._gpu.upload(self._step, self.inputs.words, 4 * words)
-        self._steps[min(width for width in self._steps if width >= rows)]()
+        self.replay(rows)
         wanted = int(self.inputs.words[WANTED])
         if wanted:
             self._gpu.download(self._answers, self._device_answers, 8 * wanted)

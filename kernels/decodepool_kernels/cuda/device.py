@@ -34,8 +34,9 @@ class Function:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch with all it needs."""
+    """One kernel launch with all it needs, and what a profile calls it."""
 
+    name: str
     function: Function
     grid: tuple[int, int]
     arguments: tuple[Argument, ...]

@@ -24,6 +24,8 @@ COLUMNS = 8
 MOST_CUT_ROWS = 8
 """Rows of a run that is still cut into chunks."""
 
+MAX_ROWS = 256
+"""Rows that any step may have."""
 HEADER_WORDS = 8
 UNIT_WORDS = 8
 ROWS, WANTED = range(2)
@@ -73,18 +75,18 @@ class AttentionCut:
 
 
 class StepInputs:
-    """Fills `words`, which holds up to `max_rows` rows, each with a table of `table_width` pages."""
+    """Fills `words` with rows that each have a table of `table_width` pages."""
 
-    def __init__(self, words: NDArray[np.int32], max_rows: int, table_width: int, cut: AttentionCut) -> None:
+    def __init__(self, words: NDArray[np.int32], table_width: int, cut: AttentionCut) -> None:
         self.words = words
-        self._max_rows, self._table_width, self._cut = max_rows, table_width, cut
-        self._arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * max_rows].reshape(ROW_ARRAYS, max_rows)
+        self._table_width, self._cut = table_width, cut
+        self._arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * MAX_ROWS].reshape(ROW_ARRAYS, MAX_ROWS)
 
     @staticmethod
     def words_needed(max_rows: int, table_width: int, cut: AttentionCut) -> int:
         """Return the words of the largest step."""
         units = max_rows + cut.partial_slots
-        return HEADER_WORDS + ROW_ARRAYS * max_rows + units * UNIT_WORDS + max_rows * table_width
+        return HEADER_WORDS + ROW_ARRAYS * MAX_ROWS + units * UNIT_WORDS + max_rows * table_width
 
     def place(self, runs: Sequence[RowRun]) -> int:
         """Write down a step of runs that hold tokens; return how many words it takes."""
@@ -103,10 +105,10 @@ class StepInputs:
         if wanted:
             self._arrays[WANTED_ROWS : WANTED_SLOTS + 1, : len(wanted)] = np.transpose(wanted)
         units = self._cut_units(runs, len(tokens))
-        units_at = HEADER_WORDS + ROW_ARRAYS * self._max_rows
+        units_at = HEADER_WORDS + ROW_ARRAYS * MAX_ROWS
         tables_at = units_at + units.size
         self.words[units_at:tables_at] = units.reshape(-1)
-        header = (len(tokens), len(wanted), len(units), self._max_rows, units_at, tables_at, self._table_width)
+        header = (len(tokens), len(wanted), len(units), units_at, tables_at, self._table_width)
         self.words[: len(header)] = header
         return self._place_tables(runs, tables_at)
 

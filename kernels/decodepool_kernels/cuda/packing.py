@@ -6,9 +6,9 @@ Lane (g = lane / 4, t = lane mod 4) holds outputs g and g + 8 at k = 4t..4t+3 an
     4 bits    8 bytes a lane: [output] a word in which nibbles p and p + 4 are neighbours in k
     16 bits   two runs of 16 bytes a lane, one a half of k: [pair of k][output][2 values]
 
+Records lie [pair of tiles][group of up to 4 blocks][tile of two][block]: what a warp takes at once is one run of bytes.
 After the codes come scales [part][g][2 outputs], then minima alike, as f16 or f32. f32 matrices lie [tile of 16
-outputs][input][16].
-Sizes are those of `decodepool_sizing.layouts`: short tiles are filled up with zeros.
+outputs][input][16]. Short tiles are filled up with zeros, and a last tile without a pair gets one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, QuantLayout, r
 from numpy.typing import NDArray
 
 LANE_OUTPUTS = 8
+GROUP_BLOCKS = 4
 RUNS = 4
 """Runs of 4 inputs in half a block."""
 
@@ -89,7 +90,8 @@ class PackedMatrix:
 
     def emptied(self, outputs: int) -> PackedMatrix:
         """Return a matrix of as many outputs, kept as this one is, whose plane is yet to be filled."""
-        size = self.data.size // -(-self.outputs // TILE_OUTPUTS) * -(-outputs // TILE_OUTPUTS)
+        run = TILE_OUTPUTS if self.kind is None else 2 * TILE_OUTPUTS
+        size = self.data.size // -(-self.outputs // run) * -(-outputs // run)
         return replace(self, outputs=outputs, data=np.empty(size, np.uint8))
 
 
@@ -110,7 +112,7 @@ def pack_quantised(
             ordered = _lane_scales(_whole_tiles(plane), kind)
             records[..., at : at + ordered.shape[2]] = ordered
             at += ordered.shape[2]
-    return PackedMatrix(kind, outputs, inputs, zero, records.reshape(-1))
+    return PackedMatrix(kind, outputs, inputs, zero, _in_pairs(records))
 
 
 def pack_float(type_name: str, values: NDArray[Any]) -> PackedMatrix:
@@ -123,7 +125,22 @@ def pack_float(type_name: str, values: NDArray[Any]) -> PackedMatrix:
     pairs = np.ascontiguousarray(whole).view(np.uint32)
     lanes = pairs.reshape(-1, 2, LANE_OUTPUTS, inputs // BLOCK_INPUTS, 2, RUNS, 2).transpose(0, 3, 4, 2, 5, 6, 1)
     kind = BF16_KIND if type_name == "BF16" else F16_KIND
-    return PackedMatrix(kind, outputs, inputs, 0, np.ascontiguousarray(lanes).view(np.uint8).reshape(-1))
+    records = np.ascontiguousarray(lanes).view(np.uint8).reshape(*lanes.shape[:2], kind.record_bytes)
+    return PackedMatrix(kind, outputs, inputs, 0, _in_pairs(records))
+
+
+def _in_pairs(records: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Order records `[tile, block, bytes]` as they lie, a flat run of bytes."""
+    tiles, blocks, size = records.shape
+    if tiles % 2:
+        records = np.concatenate([records, np.zeros((1, blocks, size), np.uint8)])
+    pairs = records.reshape(-1, 2, blocks, size)
+    ordered = np.empty((len(pairs), 2 * blocks, size), np.uint8)
+    whole = blocks - blocks % GROUP_BLOCKS
+    groups = pairs[:, :, :whole].reshape(len(pairs), 2, -1, GROUP_BLOCKS, size).transpose(0, 2, 1, 3, 4)
+    ordered[:, : 2 * whole] = groups.reshape(len(pairs), 2 * whole, size)
+    ordered[:, 2 * whole :] = pairs[:, :, whole:].reshape(len(pairs), -1, size)
+    return ordered.reshape(-1)
 
 
 def _whole_tiles(rows: NDArray[Any]) -> NDArray[Any]:

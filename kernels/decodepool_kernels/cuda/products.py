@@ -13,18 +13,12 @@ from decodepool_kernels.cuda.packing import MatrixKind
 SLICES = 8
 GROUP_BLOCKS = 4
 MOST_PARTS = 3
-MOST_STAGES = 8
-FEWEST_STAGES = 3
-ROW_TILES = (4, 2, 1)
+MOST_STAGES = 4
+FEWEST_STAGES = 2
+ROW_TILES = (4, 2)
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
-ROW_BLOCK_BYTES = 64
-"""One row's share of a block of 32 inputs in one plane of an activation."""
-CACHE_COST = 0.7
-"""A byte of activations, from the L2, beside one of weights, from memory."""
-UNIT_COST_BYTES = 24_000
-"""What an SM could read while a unit's slices meet: a microsecond, as read on an H200."""
 TILE_SUM_BYTES = 2 * SLICES * 32 * 16
 """Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn."""
 
@@ -109,27 +103,27 @@ class ProductCut:
         return sum(-(-count // width) for count in outputs) * -(-rows // (8 * self.tiles))
 
 
-def product_cut(
-    kind: MatrixKind, outputs: Sequence[int], blocks: int, rows: int, *, sm_count: int, shared_bytes: int
-) -> ProductCut:
-    """Return the cut for up to `rows` rows that moves the fewest bytes through the busiest SM."""
-    tiles = min(4, -(-rows // 8))
-    cuts = [cut for row_tiles in ROW_TILES if (cut := _cut(kind, row_tiles, tiles, shared_bytes)) is not None]
-    if not cuts:
+def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> ProductCut:
+    """Return the cut for up to `rows` rows.
+
+    Up to 8 rows: where there are enough units two blocks share an SM, each with a short ring; else one block an SM
+    reads far ahead. More rows: the most outputs a block that leave no SM waiting for the others.
+    """
+    tiles = 1 if rows <= 8 else 2
+    sizes = [
+        cut
+        for row_tiles in ROW_TILES
+        for stages in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
+        if (cut := _cut(kind, row_tiles, tiles, stages)).shared_bytes <= shared_bytes
+    ]
+    if not sizes:
         raise ValueError(f"no cut of {kind} fits {shared_bytes} bytes of shared memory")
-
-    def cost(cut: ProductCut) -> float:
-        turns = -(-cut.units(outputs, rows) // sm_count)
-        activations = min(rows, 8 * tiles) * ROW_BLOCK_BYTES * kind.planes
-        return turns * (blocks * (cut.row_tiles * kind.record_bytes + activations * CACHE_COST) + UNIT_COST_BYTES)
-
-    return min(cuts, key=cost)
+    if tiles == 1:
+        narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
+        return narrow[-1] if narrow[-1].units(outputs, rows) > sm_count else narrow[0]
+    return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
 
 
-def _cut(kind: MatrixKind, row_tiles: int, tiles: int, shared_bytes: int) -> ProductCut | None:
+def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCut:
     stage_bytes = SLICES * row_tiles * GROUP_BLOCKS * kind.record_bytes
-    sum_bytes = row_tiles * tiles * TILE_SUM_BYTES
-    stages = min(MOST_STAGES, (shared_bytes - sum_bytes) // stage_bytes)
-    if stages < FEWEST_STAGES:
-        return None
-    return ProductCut(row_tiles, tiles, stages, stages * stage_bytes + sum_bytes)
+    return ProductCut(row_tiles, tiles, stages, stages * stage_bytes + row_tiles * tiles * TILE_SUM_BYTES)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from decodepool_sizing.layouts import BLOCK_INPUTS
-
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import PAGE_TOKENS
@@ -43,7 +41,7 @@ class Programs:
         if record.grid is None:
             return [self._attention(record, arguments)]
         function = self._library.function(record.kernel, record.defines, record.threads)
-        return [Launch(function, record.grid(rows), arguments)]
+        return [Launch(record.kernel, function, record.grid(rows), arguments)]
 
     def _product(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
         kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
@@ -53,12 +51,11 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        blocks_in = record.parts[0].matrix.inputs // BLOCK_INPUTS
-        cut = product_cut(kind, outputs, blocks_in, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
+        cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
-        return [Launch(function, (blocks, 1), arguments)]
+        return [Launch(_product_name(record), function, (blocks, 1), arguments)]
 
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
@@ -67,11 +64,11 @@ class Programs:
         defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
-        product = Launch(function, (blocks, 1), arguments)
+        product = Launch(_product_name(record), function, (blocks, 1), arguments)
         if not cut.split:
             return [product]
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
-        return [product, Launch(fold, (cut.places(outputs), rows), arguments)]
+        return [product, Launch("fold_slices", fold, (cut.places(outputs), rows), arguments)]
 
     def _partials_of(self, size_bytes: int) -> int:
         """Return memory for slices left apart: the largest asked for so far, shared by every product of that size."""
@@ -96,9 +93,14 @@ class Programs:
         function = self._library.function(
             record.kernel, {**record.defines, "STAGES": stages}, record.threads, stages * half_bytes
         )
-        return Launch(function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
+        return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
     def _placed(self, operand: Operand) -> Operand:
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand
+
+
+def _product_name(record: Record) -> str:
+    outputs = "+".join(str(part.matrix.outputs) for part in record.parts)
+    return f"product {outputs} x {record.parts[0].matrix.inputs}"

@@ -85,7 +85,7 @@ struct Feed {
   METHOD void next(HalfRing& ring, const Geometry& g) {
     if (half < halves) {
       ring.expect(HALF_BYTES);
-      ring.copy(0, g.layer + (((size_t)page * g.kv_heads + kv_head) * 2 + (half & 1)) * HALF_BYTES, HALF_BYTES);
+      ring.copy(0, g.layer + (((size_t)page * g.kv_heads + kv_head) * 2 + (half & 1)) * HALF_BYTES, HALF_BYTES, GOES_FIRST);
       if (++half == halves) {
         item += gridDim.x;
         open(g);

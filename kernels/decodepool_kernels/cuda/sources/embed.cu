@@ -26,6 +26,6 @@ embed(const u8* weights, float* out, i64 stride, int blocks, int zero, const int
   const int k = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
   if (row >= step[ROWS] || k >= 32 * blocks) return;
   const int token = row_array(step, TOKENS)[row];
-  const u8* record = weights + ((size_t)(token / 16) * blocks + k / 32) * RECORD_BYTES;
+  const u8* record = weights + record_index(token / 16, k / 32, blocks) * RECORD_BYTES;
   out[row * stride + k] = element(record, token % 16, k % 32, zero);
 }

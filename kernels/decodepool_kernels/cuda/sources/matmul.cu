@@ -7,38 +7,36 @@
 #include "ring.cuh"
 #include "step.cuh"
 
-#define STAGE_BYTES (ROW_TILES * GROUP_BLOCKS * RECORD_BYTES)
-#define AHEAD (TILES <= 2 ? 4 : 2)
+#define PAIRS (ROW_TILES / 2)
+#define PAIR_BYTES (2 * GROUP_BLOCKS * RECORD_BYTES)
+#define STAGE_BYTES (PAIRS * PAIR_BYTES)
 #define ABREAST (TILES % 2 ? 1 : 2)
-#define FETCHES_EARLY (TILES <= 2)  // whether registers hold the next visit's activations beside this one's
 
 typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
 
 // Walks a warp's share of the weights: groups slice, slice + 8, ... of each unit's outputs, unit by unit.
 struct Feed {
   int unit, visit, visits, slice;
-  const u8* source[ROW_TILES];
+  const u8* source[PAIRS];
 
   METHOD void open(const Parts& parts, const Product& p) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
-    UNROLL for (int r = 0; r < ROW_TILES; r++) {
-      const int tile = at.tile + r;
-      source[r] = tile * 16 < part.outputs ? part.weights + ((size_t)tile * p.blocks + slice * GROUP_BLOCKS) * RECORD_BYTES : nullptr;
+    UNROLL for (int pair = 0; pair < PAIRS; pair++) {
+      const int tile = at.tile + 2 * pair;
+      source[pair] = tile * 16 < part.outputs ? part.weights + record_index(tile, slice * GROUP_BLOCKS, p.blocks) * RECORD_BYTES : nullptr;
     }
   }
 
   METHOD void next(WeightRing& ring, const Parts& parts, const Product& p) {
     if (visits > 0 && unit < p.units()) {
       if (visit == 0) open(parts, p);
-      const int first = (slice + SLICES * visit) * GROUP_BLOCKS, bytes = min(GROUP_BLOCKS, p.blocks - first) * RECORD_BYTES;
-      int live = 0;
-      UNROLL for (int r = 0; r < ROW_TILES; r++) live += source[r] != nullptr;
-      ring.expect(live * bytes);
-      UNROLL for (int r = 0; r < ROW_TILES; r++)
-        if (source[r] != nullptr) {
-          ring.copy(r * GROUP_BLOCKS * RECORD_BYTES, source[r], bytes);
-          source[r] += SLICES * GROUP_BLOCKS * RECORD_BYTES;
+      const int first = (slice + SLICES * visit) * GROUP_BLOCKS, bytes = 2 * min(GROUP_BLOCKS, p.blocks - first) * RECORD_BYTES;
+      ring.expect(source[PAIRS - 1] != nullptr ? PAIRS * bytes : bytes);
+      UNROLL for (int pair = 0; pair < PAIRS; pair++)
+        if (source[pair] != nullptr) {
+          ring.copy(pair * PAIR_BYTES, source[pair], bytes, GOES_FIRST);
+          source[pair] += SLICES * PAIR_BYTES;
         }
       if (++visit == visits) visit = 0, unit += gridDim.x;
     }
@@ -58,8 +56,8 @@ DEVICE void load_columns(Columns& x, const Activation& a, int block, int row_til
 }
 
 // The activations of the blocks from `first` on, as far as there are any.
-DEVICE void fetch(Columns (&x)[AHEAD][TILES], const Activation& a, int first, int blocks, int row_tile, int rows) {
-  UNROLL for (int q = 0; q < AHEAD; q++)
+DEVICE void fetch(Columns (&x)[GROUP_BLOCKS][TILES], const Activation& a, int first, int blocks, int row_tile, int rows) {
+  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++)
     UNROLL for (int n = 0; n < TILES; n++)
       if (first + q < blocks) load_columns(x[q][n], a, first + q, row_tile + n, rows);
 }
@@ -88,30 +86,23 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
     const Part& part = parts.part[at.part];
     const u32 offset = code_offset(part.zero);
     float acc[ROW_TILES][TILES][4] = {};
-    Columns x[AHEAD][TILES], early[AHEAD][TILES];
-    if (FETCHES_EARLY) fetch(early, a, slice * GROUP_BLOCKS, blocks, at.row_tile, p.rows);
     for (int visit = 0; visit < visits; visit++) {
       const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
-      if (!FETCHES_EARLY) fetch(x, a, first, blocks, at.row_tile, p.rows);
+      Columns x[GROUP_BLOCKS][TILES];
+      fetch(x, a, first, blocks, at.row_tile, p.rows);
       ring.wait();
       __syncwarp();
       feed.next(ring, parts, p);
       const u8* stage = slots + ring.take();
-      if (FETCHES_EARLY) {
-        UNROLL for (int q = 0; q < AHEAD; q++) UNROLL for (int n = 0; n < TILES; n++) x[q][n] = early[q][n];
-        fetch(early, a, first + SLICES * GROUP_BLOCKS, blocks, at.row_tile, p.rows);
-      }
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q >= count) break;
         Record w[ROW_TILES];
-        UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(stage + (r * GROUP_BLOCKS + q) * RECORD_BYTES, lane, offset);
+        UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(stage + r / 2 * PAIR_BYTES + (r % 2 * count + q) * RECORD_BYTES, lane, offset);
         UNROLL for (int n = 0; n < TILES; n += ABREAST) {
           Columns some[ABREAST];
-          UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q % AHEAD][n + i];
+          UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
           fold_blocks(acc, n, w, some);
         }
-        UNROLL for (int n = 0; n < TILES; n++)
-          if (q + AHEAD < count) load_columns(x[q % AHEAD][n], a, first + q + AHEAD, at.row_tile + n, p.rows);
       }
     }
     float4* sums = both_sums + odd * (SLICES * ROW_TILES * TILES * 32);  // the last unit's may still be read

@@ -1,5 +1,5 @@
-// The product of many rows: 8 warps a block, each with 32 of its 256 outputs and all of its 8 TILES rows, which pass through
-// shared memory with the weights. A warp sums slice after slice, so its bits are those of matmul. Where a product has few
+// The product of many rows: 8 warps a block, each with 32 of its 256 outputs and all of its 8 TILES rows, which pass
+// through shared memory with the weights. A warp sums slice after slice, so its bits are those of matmul. Where a product has few
 // outputs a unit is one slice only (SPLIT): its sums go to `partials` [slice][row][output], for fold_slices.
 #define UNIT_OUTPUTS 256
 #include "fold.cuh"
@@ -9,7 +9,8 @@
 
 #define WARP_TILES 2
 #define ABREAST 2
-#define WEIGHT_BYTES (UNIT_OUTPUTS / 16 * GROUP_BLOCKS * RECORD_BYTES)
+#define PAIR_BYTES (WARP_TILES * GROUP_BLOCKS * RECORD_BYTES)
+#define WEIGHT_BYTES (UNIT_OUTPUTS / 32 * PAIR_BYTES)
 #define COLUMN_BYTES (TILES * PLANES * FRAGMENT_BYTES)
 #define STAGE_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * COLUMN_BYTES)
 
@@ -41,15 +42,12 @@ struct Feed {
       const Unit at = p.at(SPLIT ? unit / SLICES : unit);
       const Part& part = parts.part[at.part];
       const int warp = threadIdx.x >> 5, first = group * GROUP_BLOCKS, count = min(GROUP_BLOCKS, p.blocks - first);
-      const int tiles = min(UNIT_OUTPUTS / 16, (part.outputs + 15) / 16 - at.tile);
-      ring.expect(count * (tiles * RECORD_BYTES + COLUMN_BYTES));
-      UNROLL for (int r = 0; r < WARP_TILES; r++) {
-        const int tile = warp * WARP_TILES + r;
-        if (tile < tiles)
-          ring.copy(tile * GROUP_BLOCKS * RECORD_BYTES, part.weights + ((size_t)(at.tile + tile) * p.blocks + first) * RECORD_BYTES,
-                    count * RECORD_BYTES);
-      }
-      if (warp < count) ring.copy(WEIGHT_BYTES + warp * COLUMN_BYTES, fragments_at(a, first + warp, at.row_tile), COLUMN_BYTES);
+      const int tile = at.tile + warp * WARP_TILES, pairs = min(UNIT_OUTPUTS / 32, (part.outputs + 31) / 32 - at.tile / 2);
+      ring.expect(count * (pairs * WARP_TILES * RECORD_BYTES + COLUMN_BYTES));
+      if (tile * 16 < part.outputs)
+        ring.copy(warp * PAIR_BYTES, part.weights + record_index(tile, first, p.blocks) * RECORD_BYTES, count * WARP_TILES * RECORD_BYTES,
+                  p.column_groups() > 1 ? STAYS : GOES_FIRST);
+      if (warp < count) ring.copy(WEIGHT_BYTES + warp * COLUMN_BYTES, fragments_at(a, first + warp, at.row_tile), COLUMN_BYTES, STAYS);
       group += SLICES;
       settle();
     }
@@ -100,7 +98,7 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
         for (int q = 0; q < count; q++) {
           Record w[WARP_TILES];
           UNROLL for (int r = 0; r < WARP_TILES; r++)
-            w[r].load(stage + ((warp * WARP_TILES + r) * GROUP_BLOCKS + q) * RECORD_BYTES, lane, offset);
+            w[r].load(stage + warp * PAIR_BYTES + (r * count + q) * RECORD_BYTES, lane, offset);
           UNROLL for (int n = 0; n < TILES; n += ABREAST) {
             Columns x[ABREAST];
             UNROLL for (int i = 0; i < ABREAST; i++)

@@ -6,6 +6,10 @@
 
 #define HAS_COPY_ENGINE (__CUDA_ARCH__ >= 900)
 
+// The L2's policies: what is read once a step goes first, what all blocks read stays.
+#define GOES_FIRST 0x12f0000000000000ull
+#define STAYS 0x14f0000000000000ull
+
 template <int threads, int stages, int slot_bytes> struct Ring {
   u32 slots, barriers;
   int self;  // the thread's place in its team
@@ -30,12 +34,12 @@ template <int threads, int stages, int slot_bytes> struct Ring {
   }
 
   // A team's run of bytes, a multiple of 16, into the slot being filled.
-  METHOD void copy(int offset, const u8* source, int bytes) const {
+  METHOD void copy(int offset, const u8* source, int bytes, u64 policy) const {
     const u32 target = slots + filling * slot_bytes + offset;
 #if HAS_COPY_ENGINE
     if (self == 0)
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-                   "l"(source), "r"(bytes), "r"(barriers + 8 * filling) : "memory");
+      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                   ::"r"(target), "l"(source), "r"(bytes), "r"(barriers + 8 * filling), "l"(policy) : "memory");
 #else
     for (int at = self * 16; at < bytes; at += threads * 16) copy16(target + at, source + at);
 #endif

@@ -1,12 +1,14 @@
 // What a step brings to the device: one buffer of int32, copied whole before the first kernel. The host's twin is inputs.py.
 #pragma once
 
-enum { ROWS, WANTED, UNITS, MAX_ROWS, UNITS_AT, TABLES_AT, TABLE_WIDTH, HEADER_WORDS = 8 };
+#define MAX_ROWS 256
+
+enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, HEADER_WORDS = 8 };
 enum { TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS };
 enum { UNIT_ROW, UNIT_ROWS, UNIT_BLOCK, UNIT_BLOCKS, UNIT_CHUNK, UNIT_FRESH, UNIT_WORDS = 8 };
 
 // An array with one value a row.
-DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * step[MAX_ROWS]; }
+DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }
 
 // The page table of a row's session.
 DEVICE const int* page_table(const int* step, int row) {

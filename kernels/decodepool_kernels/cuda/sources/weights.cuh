@@ -1,4 +1,5 @@
-// Packed matrices: [tile of 16 outputs][block of 32 inputs] records of codes, then scales, then minima; see packing.py.
+// Packed matrices: records of 16 outputs x 32 inputs: codes, then scales, then minima; see packing.py. They lie [pair of
+// tiles][group of up to 4 blocks][tile of two][block], so that what a warp takes at once is one run of bytes.
 // CODE_BITS 4 or 8: value = scale (code - zero) + minimum, a scale (and minimum) per output and SUB_BLOCK inputs. CODE_BITS 16: f16 or bf16.
 // A lane (g = lane / 4, t = lane mod 4) holds outputs g and g + 8 at k = 4t..4t+3 and 16+4t..16+4t+3: A fragments in the k order of activations.
 #pragma once
@@ -8,6 +9,12 @@
 #define PARTS (32 / SUB_BLOCK)
 #define SCALES_BYTES (CODE_BITS == 16 ? 0 : PARTS * 16 * SCALE_BYTES)
 #define RECORD_BYTES (CODE_BYTES + SCALES_BYTES * (1 + HAS_MINIMUM))
+
+// Which record of a matrix is that of a tile and a block.
+DEVICE size_t record_index(int tile, int block, int blocks) {
+  const int group = block / 4, count = min(4, blocks - 4 * group);
+  return (size_t)(tile / 2) * 2 * blocks + 8 * group + (tile % 2) * count + block % 4;
+}
 
 // Codes stand in the mantissa of 1024: subtracting 1024 + zero leaves the integer, exactly.
 DEVICE u32 code_offset(int zero) { return (0x6400u + (u32)zero) * 0x10001u; }
