@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +17,8 @@ from contextlib import contextmanager
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from decodepool_sizing.cache_folder import cache_folder
 
 from decodepool_cli.faults import Fault
 
@@ -31,11 +32,6 @@ PAUSE_SECONDS = 1.0
 
 Progress = Callable[[int, int], None]
 """Hears of bytes there are, and of all there will be; only where the server says how many."""
-
-
-def cache_folder() -> Path:
-    """Return where models are kept: `$XDG_CACHE_HOME`, or `~/.cache`, and `decodepool/models` in it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decodepool" / "models"
 
 
 def fetched(url: str, sha256: str | None = None, progress: Progress | None = None) -> Path:
@@ -57,7 +53,7 @@ def fetched(url: str, sha256: str | None = None, progress: Progress | None = Non
 def _target(url: str, sha256: str | None) -> Path:
     name = Path(unquote(urlsplit(url).path)).name or "model.gguf"
     digest = sha256 or hashlib.sha256(url.encode()).hexdigest()
-    return cache_folder() / f"{digest[:16]}-{name[-100:]}"
+    return cache_folder("models") / f"{digest[:16]}-{name[-100:]}"
 
 
 @contextmanager

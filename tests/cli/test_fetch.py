@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from decodepool_cli import fetch
 from decodepool_cli.faults import Fault
-from decodepool_cli.fetch import cache_folder, fetched
+from decodepool_cli.fetch import fetched
+from decodepool_sizing.cache_folder import cache_folder
 
 CONTENT = bytes(range(256)) * 4000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -66,7 +67,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return cache_folder()
+    return cache_folder("models")
 
 
 def test_a_model_is_fetched_once(site: Site, cache: Path) -> None:

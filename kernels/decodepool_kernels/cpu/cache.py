@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from decodepool_sizing import layouts
+from decodepool_sizing.cache_folder import cache_folder
 
 SEAL = "seal.json"
 KEPT_VERSIONS = 4
@@ -38,10 +39,9 @@ def kernel_cache_directory() -> Path:
 
     numba's code belongs to a source file's path and time: two copies of the sources share nothing.
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     entry = Path(__file__).with_name("program.py")
     place = hashlib.sha256(f"{entry} {entry.stat().st_mtime_ns}".encode()).hexdigest()[:8]
-    return base / "decodepool" / "kernels" / f"{kernel_digest()}-{place}"
+    return cache_folder("kernels") / f"{kernel_digest()}-{place}"
 
 
 def is_sealed(folder: Path) -> bool:

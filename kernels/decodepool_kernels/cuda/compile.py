@@ -8,11 +8,12 @@ architecture that NVRTC knows, which the driver compiles.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+
+from decodepool_sizing.cache_folder import cache_folder
 
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.errors import CannotCompile
@@ -73,7 +74,7 @@ def image(source: str, defines: Defines, target: str) -> bytes:
 
 def cache_directory() -> Path:
     """Return where images are kept, whether or not it exists."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decodepool" / "cuda"
+    return cache_folder("cuda")
 
 
 def _keep(path: Path, compiled: bytes) -> None:
