@@ -141,3 +141,21 @@ def test_a_session_whose_numbers_overflow_ends_alone(tiny_file: MakeFile, tmp_pa
         assert engine.logits(1).tobytes() == alone.tobytes()
         engine.step([Span([2], 0, tokens, 3)])
         assert engine.logits(3).tobytes() == alone.tobytes()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_is_not_there_is_refused_before_it_reaches_the_device(tiny_file: MakeFile) -> None:
+    with opened(tiny_file(WEIGHT_TYPES[0])) as engine:
+        beyond = engine.page_count
+        for span in (
+            Span([beyond], 0, [1]),
+            Span([-1], 0, [1]),
+            Span([0], 64, [1]),
+            Span([0], 0, [1], 32),
+            Span([0], 0, [96]),
+        ):
+            with pytest.raises(ValueError, match=r"page|slot|vocabulary"):
+                engine.step([span])
+        for call in (lambda: engine.copy_page(0, beyond), lambda: engine.logits(32), lambda: engine.copy_logits(0, -1)):
+            with pytest.raises(ValueError, match=r"page|slot"):
+                call()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import WANTED, AttentionCut, RowRun, StepInputs
+from decodepool_kernels.cuda.inputs import PAGE_TOKENS, WANTED, AttentionCut, RowRun, StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import DeviceMatrix, LogitsRows, Lowering, Record, Scratch, Weights, pointer
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -65,7 +65,7 @@ class CudaBackend:
         self._gpu, self.pages, self._settings = gpu, pages, settings
         self.vocabulary_size = vocabulary_size
         self._logits_stride = round_up(vocabulary_size, 16)
-        self._slots = slots
+        self._slots, self._table_width = slots, table_width
         self._logits = gpu.allocate(4 * self._logits_stride * slots)
         self._cut = attention_cut(graph, gpu.sm_count)
         words = StepInputs.words_needed(max_rows, table_width, self._cut)
@@ -153,6 +153,7 @@ class CudaBackend:
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
             return self._answers[:0]
+        self._check(runs)
         words = self.inputs.place(runs)
         if not 0 <= self.inputs.tokens.min() <= self.inputs.tokens.max() < self.vocabulary_size:
             raise ValueError(f"a token outside the vocabulary of {self.vocabulary_size} reached the step")
@@ -163,6 +164,19 @@ class CudaBackend:
             self._gpu.download(self._answers, self._device_answers, 8 * wanted)
         self._gpu.synchronize()
         return self._answers[:wanted]
+
+    def _check(self, runs: Sequence[RowRun]) -> None:
+        """Raise ValueError for rows, pages and slots that are not there: the device would write elsewhere."""
+        for run in runs:
+            needed = (run.position + len(run.tokens) - 1) // PAGE_TOKENS + 1
+            pages = run.pages[:needed]
+            if not needed == len(pages) <= self._table_width or min(pages) < 0 or max(pages) >= self.pages.page_count:
+                raise ValueError(f"{needed} pages are needed of {self.pages.page_count}, given {list(pages)[:8]}")
+            if run.slot is not None and not 0 <= run.slot < self._slots:
+                raise ValueError(f"slot {run.slot} of {self._slots}")
+        rows = sum(len(run.tokens) for run in runs)
+        if rows > max(self._steps):
+            raise ValueError(f"a step of {rows} rows; it holds {max(self._steps)}")
 
     def logits(self, slot: int) -> NDArray[np.float32]:
         """Return a copy of a slot's resident logits, `[vocabulary]`."""

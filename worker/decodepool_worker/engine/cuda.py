@@ -18,8 +18,8 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
+from decodepool_worker.engine.drawing import Drawers
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sampled, Span
-from decodepool_worker.engine.sampling import draw_token
 
 
 def check_kv_type(kv_type: KVType) -> None:
@@ -41,6 +41,7 @@ class CudaEngine:
         shape: ModelShape,
         plan: CapacityPlan,
         *,
+        threads: int,
         settings: Settings | None = None,
     ) -> None:
         check_kv_type(plan.kv_type)
@@ -58,6 +59,7 @@ class CudaEngine:
             table_width=pages_of(plan.context_tokens),
             settings=settings or Settings(),
         )
+        self._drawers = Drawers(threads)
         self.page_count = plan.page_count
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows
@@ -74,36 +76,60 @@ class CudaEngine:
         return self._pages.size_bytes + self._backend.logits_bytes
 
     def step(self, spans: Sequence[Span]) -> list[Outcome]:
-        """Evaluate every row, then draw where asked."""
+        """Evaluate every row, then draw where asked: on the device what it found already, the rest here."""
         best = iter(self._backend.run([span for span in spans if span.tokens]).tolist())
-        return [self._draw(span, next(best) if span.tokens and span.slot is not None else None) for span in spans]
-
-    def _draw(self, span: Span, best: list[int] | None) -> Outcome:
-        if span.draw is None or span.slot is None:
-            return None
-        if best is not None and _is_greedy(span.draw):
-            token, bits = best
-            logit = float(np.int32(bits).view(np.float32))
-            if math.isfinite(logit):
-                return Sampled(token)
-            return NonFiniteLogits(f"logits of token {span.draw.position} are not finite: {logit} at id {token}")
-        return draw_token(self.logits(span.slot), span.draw)
+        found = [next(best) if span.tokens and span.slot is not None else None for span in spans]
+        outcomes = [_found(span.draw, token) for span, token in zip(spans, found, strict=True)]
+        rest = [index for index, span in enumerate(spans) if span.draw and outcomes[index] is None]
+        jobs = [(self.logits(slot), draw) for slot, draw in (_asked(spans[index]) for index in rest)]
+        for index, outcome in zip(rest, self._drawers.draw(jobs), strict=True):
+            outcomes[index] = outcome
+        return outcomes
 
     def copy_page(self, source: int, target: int) -> None:
-        """Copy one page of every layer."""
+        """Copy one page of every layer; ValueError for one that is not there."""
+        for page in (source, target):
+            if not 0 <= page < self.page_count:
+                raise ValueError(f"page {page} of {self.page_count}")
         self._backend.copy_page(source, target)
 
     def logits(self, slot: int) -> NDArray[np.float32]:
-        """Return a copy of a slot's resident logits."""
+        """Return a copy of a slot's resident logits; ValueError for one that is not there."""
+        self._check_slot(slot)
         return self._backend.logits(slot)
 
     def copy_logits(self, source: int, target: int) -> None:
-        """Copy one resident logits row."""
+        """Copy one resident logits row; ValueError for one that is not there."""
+        self._check_slot(source)
+        self._check_slot(target)
         self._backend.copy_logits(source, target)
 
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.slot_count:
+            raise ValueError(f"slot {slot} of {self.slot_count}")
+
     def close(self) -> None:
-        """Give the GPU back."""
+        """Give the GPU back and end the threads."""
         self._backend.close()
+        self._drawers.close()
+
+
+def _asked(span: Span) -> tuple[int, Draw]:
+    """Return a span's slot and draw."""
+    if span.slot is None or span.draw is None:
+        raise ValueError("a draw needs a slot")
+    return span.slot, span.draw
+
+
+def _found(draw: Draw | None, best: list[int] | None) -> Outcome:
+    """Return the outcome of a draw that asks for just what the device found, None for any other."""
+    if draw is None or best is None or not _is_greedy(draw):
+        return None
+    token, bits = best
+    logit = float(np.int32(bits).view(np.float32))
+    if math.isfinite(logit):
+        return Sampled(token)
+    return NonFiniteLogits(f"logits of token {draw.position} are not finite: {logit} at id {token}")
 
 
 def _is_greedy(draw: Draw) -> bool:

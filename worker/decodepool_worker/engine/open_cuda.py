@@ -35,18 +35,19 @@ def open_on_gpu(
     gpu = Gpu()
     plan = plan_worker(model, wanted, gpu_memory(wanted.memory_bytes or gpu.memory_bytes, gpu.name))
     pack: Packing[PackedMatrix] = packing
+    threads = wanted.threads or usable_cores()
     weights = load_packed(
         reader,
         model.header,
         model.shape,
         partial(matrix_packed_by, pack),
-        threads=wanted.threads or usable_cores(),
+        threads=threads,
         progress=progress,
     )
     factors = weights.vectors.get("rope_freqs.weight")
     graph = model_graph(model.shape, model.header, None if factors is None else factors.tolist())
     on_device = upload_weights(gpu, weights.matrices, weights.vectors)
-    engine = CudaEngine(gpu, graph, on_device, model.shape, plan, settings=settings)
+    engine = CudaEngine(gpu, graph, on_device, model.shape, plan, threads=threads, settings=settings)
     lowering = files_digest(sorted(Path(packing.__file__).parent.glob("*.py")))
     backend = ("cuda", gpu.name, str(gpu.capability), sources_digest(), lowering)
     fingerprint = stream_fingerprint(engine, graph, weights.digest, plan.kv_type, backend)
