@@ -174,6 +174,6 @@ def served_bytes(service: Service, engine: ByteEngine, *, context_tokens: int = 
         planned=planned,
         measure=lambda: {"resident_bytes": 240_000_000, "weight_bytes": 100_000_000},
         worker=Worker(residence),
-        prompts=Prompts(tokenizer, ChatTemplate(CHATML), service.offload),
+        prompts=Prompts(tokenizer, ChatTemplate(CHATML), service.offload, context_tokens=context_tokens),
         close=engine.close,
     )

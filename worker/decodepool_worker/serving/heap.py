@@ -10,7 +10,7 @@ Trim = Callable[[int], int]
 
 def _trimmer() -> Trim | None:
     try:
-        return ctypes.CDLL(None).malloc_trim  # type: ignore[no-any-return]
+        return ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):  # not glibc
         return None
 

@@ -53,7 +53,7 @@ def _served(loaded: Loaded, name: str, service: Service) -> Served:
         planned=_with_sum(loaded.planned()),
         measure=loaded.measured,
         worker=Worker(residence),
-        prompts=Prompts(tokenizer, template, service.offload),
+        prompts=Prompts(tokenizer, template, service.offload, context_tokens=plan.context_tokens),
         close=loaded.engine.close,
     )
 
