@@ -51,8 +51,8 @@ def run(
         raise bad_input(f"--port: {pool.spec.replicas} workers from {port} on would need ports beyond 65535")
     model = _model_path(pool.spec.model.source, maps)
     _say_plan(pool, _plan(pool.spec, model))
-    options = [f"--host={host}", *(["--log-json"] if log_json else [])]
-    return _supervise(pool, [*worker_arguments(pool, model), *options], host, port, log_json=log_json)
+    arguments = [*worker_arguments(pool, model), *(["--log-json"] if log_json else [])]
+    return _supervise(pool, arguments, host, port, log_json=log_json)
 
 
 def worker_arguments(pool: DecodePool, model: Path) -> list[str]:
@@ -133,16 +133,16 @@ def _plan(spec: DecodePoolSpec, model: Path) -> CapacityPlan:
 
 def _supervise(pool: DecodePool, arguments: list[str], host: str, port: int, *, log_json: bool) -> int:
     from decodepool_worker.serving.logs import configure_logging  # noqa: PLC0415 - not before the manifest is sound
+    from decodepool_worker.serving.sockets import url_of  # noqa: PLC0415
 
+    from decodepool_cli.listeners import listeners  # noqa: PLC0415
     from decodepool_cli.supervisor import Supervisor, WorkerSpec  # noqa: PLC0415
 
     configure_logging(as_json=log_json)
-    specs = [
-        WorkerSpec(index, host, port + index, (*arguments, f"--port={port + index}"))
-        for index in range(pool.spec.replicas)
-    ]
-    supervisor = Supervisor(specs, pool.spec.drain.timeout_seconds, lambda spec: _say_ready(pool, spec))
-    return asyncio.run(supervisor.run())
+    with listeners(host, port, pool.spec.replicas) as held:
+        specs = [WorkerSpec(index, each, url_of(each), tuple(arguments)) for index, each in enumerate(held)]
+        supervisor = Supervisor(specs, pool.spec.drain.timeout_seconds, lambda spec: _say_ready(pool, spec))
+        return asyncio.run(supervisor.run())
 
 
 def _say_plan(pool: DecodePool, plan: CapacityPlan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,15 +16,18 @@ from decodepool_worker.serving.auth import ApiKeys, KeyFileError
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import listening_socket, url_of
+from decodepool_worker.serving.sockets import inherited_socket, is_loopback, url_of
 from decodepool_worker.text.errors import BadTokenizer
 
 from decodepool_cli.amounts import amount_option
 from decodepool_cli.faults import bad_input
+from decodepool_cli.listeners import listener
 from decodepool_cli.loading import KeptAs, ModelPath, Threads, runnable_model
 
 if TYPE_CHECKING:
     from decodepool_worker.engine.open import Wanted
+
+logger = logging.getLogger("decodepool.serve")
 
 
 def serve(
@@ -52,6 +56,7 @@ def serve(
     name: Annotated[str | None, typer.Option(help="What clients call the model; the file's name by default.")] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
     lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
+    inherited: Annotated[int | None, typer.Option(hidden=True, min=3, help="Listen on this descriptor.")] = None,
 ) -> int:
     """Serve one model's sessions over HTTP."""
     memory_bytes, reserve_bytes = amount_option(memory, "--memory"), amount_option(cache_reserve, "--cache-reserve")
@@ -60,8 +65,10 @@ def serve(
     service = Service(_keys(api_keys))
     runnable_model(file, kv_type)
     configure_logging(as_json=log_json)
-    listener = listening_socket(host, port)
-    url = url_of(listener)
+    listening = listener(host, port) if inherited is None else inherited_socket(inherited)
+    url = url_of(listening)
+    if not (service.keys.keys or is_loopback(listening)):
+        logger.warning("anybody who reaches %s may use it: --api-keys FILE asks for a key", listening.getsockname()[0])
 
     def load() -> Served:
         from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - the port answers while the engine is imported
@@ -71,7 +78,7 @@ def serve(
         )
 
     options = ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline)
-    work = serve_until_stopped(service, listener, load, lambda served: _announce(served, url), options)
+    work = serve_until_stopped(service, listening, load, lambda served: _announce(served, url), options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 

@@ -2,6 +2,9 @@
 
 Nothing outlives this process. Each worker holds the reading end of a pipe whose writing end is held here alone: when
 this process dies, however it dies, the kernel closes it and the workers end by themselves.
+
+The sockets are held here too, and lent to the workers. So no port can be taken, or answered for, by anybody else while
+a worker is not there; who connects in the meantime waits for the next one.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import aiohttp
-from decodepool_worker.serving.sockets import url_at
 
 from decodepool_cli.faults import BAD_INPUT, DONE, FAILED
 from decodepool_cli.last_words import LastWords
@@ -27,10 +30,10 @@ logger = logging.getLogger("decodepool.run")
 FIRST_BACKOFF_SECONDS = 1.0
 LAST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0
-"""A worker that lived this long starts again soon, as if it had never died."""
+"""A worker that was ready for this long starts again soon, as if it had never died."""
 
 QUICK_ENDS = 5
-"""Ends in a row of a worker that never got that old, after which nothing is expected of another start."""
+"""Ends in a row of a worker that never got that far, after which nothing is expected of another start."""
 
 LAST_WORDS_SECONDS = 1.0
 """How long a worker's stderr is read on after its end."""
@@ -46,17 +49,14 @@ GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """One worker: its index, where it listens, and the `decodepool serve` arguments that start it."""
+    """One worker: its index, the socket it listens on, where that is reached from this machine, and the other
+    `decodepool serve` arguments that start it.
+    """
 
     index: int
-    host: str
-    port: int
+    listener: socket.socket
+    url: str
     arguments: tuple[str, ...]
-
-    @property
-    def url(self) -> str:
-        """Where it answers, from this machine."""
-        return url_at(self.host, self.port)
 
 
 class Supervisor:
@@ -93,19 +93,25 @@ class Supervisor:
         return self._stopping
 
     def stop(self) -> None:
-        """Ask every worker to drain; asked again, to end now."""
+        """Ask every worker to drain; asked again, to end now. From here on the workers alone hold their sockets, and
+        a port is free when its worker is gone.
+        """
         self._stopping.set()
+        for spec in self._specs:
+            spec.listener.close()
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
     async def spawn(self, spec: WorkerSpec) -> asyncio.subprocess.Process:
         """Start a worker in a session of its own, so that a terminal's Ctrl-C reaches it through here alone."""
+        lifeline, listener = self._lifeline[0], spec.listener.fileno()
         command = [sys.executable, "-m", "decodepool_cli", "serve", *spec.arguments]
         process = await asyncio.create_subprocess_exec(
             *command,
-            f"--lifeline={self._lifeline[0]}",
-            pass_fds=[self._lifeline[0]],
+            f"--lifeline={lifeline}",
+            f"--inherited={listener}",
+            pass_fds=[lifeline, listener],
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
@@ -151,24 +157,28 @@ class _Keeper:
         self._supervisor = supervisor
         self._spec = spec
         self._http = http
+        self._ready_at: float | None = None
 
     async def keep(self) -> int:
         """Run the worker again and again until all are to end; return the exit code that this is worth."""
         quick_ends = 0
         while not self._supervisor.stopping.is_set():
-            began = time.monotonic()
             code, last_words = await self._live_once()
             if code == BAD_INPUT:  # no restart mends its input: it has said what is wrong with it
                 self._supervisor.stop()
                 return BAD_INPUT
             if self._supervisor.stopping.is_set():
                 break
-            quick_ends = 0 if time.monotonic() - began > STEADY_SECONDS else quick_ends + 1
+            quick_ends = 0 if self._was_steady() else quick_ends + 1
             if quick_ends == QUICK_ENDS:
                 self._give_up(code, last_words)
                 return FAILED
             await self._pause(code, min(FIRST_BACKOFF_SECONDS * 2 ** max(0, quick_ends - 1), LAST_BACKOFF_SECONDS))
         return DONE
+
+    def _was_steady(self) -> bool:
+        """Whether the worker was ready for long. Loading counts for nothing: it may take minutes to fail."""
+        return self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_SECONDS
 
     def _give_up(self, code: int, last_words: str) -> None:
         """End the whole pool: what it lacks will not come by itself."""
@@ -178,6 +188,7 @@ class _Keeper:
 
     async def _live_once(self) -> tuple[int, str]:
         """Run the worker to its end; return its exit code and its last words."""
+        self._ready_at = None
         process = await self._supervisor.spawn(self._spec)
         assert process.stderr is not None  # it is a pipe
         last_words = LastWords()
@@ -193,13 +204,13 @@ class _Keeper:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """Tell when it becomes ready; kill it when it hangs."""
-        is_ready, failures = False, 0
+        failures = 0
         while failures < FAILED_PROBES:
-            await asyncio.sleep(PROBE_SECONDS if is_ready else PROBE_SECONDS / 10)
-            if not is_ready and await self._answers("/readyz"):
-                is_ready = True
+            await asyncio.sleep(PROBE_SECONDS / 10 if self._ready_at is None else PROBE_SECONDS)
+            if self._ready_at is None and await self._answers("/readyz"):
+                self._ready_at = time.monotonic()
                 self._supervisor.ready(self._spec)
-            if is_ready:
+            if self._ready_at is not None:
                 failures = 0 if await self._answers("/healthz") else failures + 1
         logger.error("worker %d does not answer its liveness probe: killed", self._spec.index)
         with suppress(ProcessLookupError):

@@ -3,19 +3,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from decodepool_cli import supervisor
+from decodepool_cli.listeners import listeners
 from decodepool_cli.run import worker_arguments
 from decodepool_sizing.manifest import parse_manifest
+from decodepool_worker.serving.sockets import listening_socket, url_of
 
 from tests.cli.conftest import Call
-from tests.cli.processes import Running, call, free_port, is_alive, until
+from tests.cli.processes import START_SECONDS, Running, call, free_port, is_alive, until
 from tests.sizing.gguf_bytes import tiny
 
 Start = Callable[..., Running]
@@ -60,13 +62,21 @@ def start(tmp_path: Path) -> Iterator[Callable[[dict[str, Any], int], Running]]:
         each.process.wait()
 
 
+def neighbouring_ports() -> int:
+    """The first of two free ports."""
+    while True:
+        port = free_port()
+        with suppress(OSError), listening_socket("127.0.0.1", port), listening_socket("127.0.0.1", port + 1):
+            return port
+
+
 def ready(port: int) -> bool:
     return call(f"http://127.0.0.1:{port}/readyz")[0] == 200
 
 
 @pytest.mark.slow
 def test_a_dead_worker_is_started_again_and_all_end_together(start: Start, untold: Path) -> None:
-    port = free_port()
+    port = neighbouring_ports()
     running = start(pool(untold, replicas=2), port)
     until(lambda: ready(port) and ready(port + 1))
     running.says("worker 1) is ready")
@@ -74,6 +84,10 @@ def test_a_dead_worker_is_started_again_and_all_end_together(start: Start, untol
     workers = running.children()
     assert len(workers) == 2
     os.kill(workers[0], signal.SIGKILL)
+    until(lambda: not is_alive(workers[0]))
+    with pytest.raises(OSError, match="in use"):
+        listening_socket("127.0.0.1", port)
+    assert call(f"http://127.0.0.1:{port}/healthz")[0] == 200  # who asks meanwhile waits for the next worker
     running.says("SIGKILL: starting it again")
     until(lambda: ready(port) and ready(port + 1) and len(running.children()) == 2)
     workers = running.children()
@@ -178,20 +192,36 @@ def test_every_field_that_a_worker_heeds_becomes_an_argument() -> None:
     ]
 
 
+def test_a_port_that_is_not_free_is_told_before_anything_starts(
+    call: Call, untold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may belong to a server that answers what a worker would."""
+    monkeypatch.setattr(supervisor.Supervisor, "run", lambda _: pytest.fail("a worker was started"))
+    path = tmp_path / "pool.yaml"
+    path.write_text(yaml.safe_dump(pool(untold, replicas=2)))
+    port = neighbouring_ports()
+    with listening_socket("127.0.0.1", port + 1):
+        done = call("run", path, f"--port={port}")
+    assert done.code == 2
+    assert done.err == f"decodepool: cannot listen on 127.0.0.1:{port + 1}: Address already in use\n"
+    listening_socket("127.0.0.1", port).close()  # what was held of the pool's ports is free again
+
+
 @pytest.mark.slow
 def test_a_worker_that_ends_again_and_again_ends_the_pool_with_its_reason(
     untold: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Its port is taken: it will be taken the next time too."""
+    """It cannot load, and it takes longer to find that out than a worker must be ready to count as steady."""
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "STEADY_SECONDS", 0.0)
     monkeypatch.setattr(supervisor, "QUICK_ENDS", 3)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        spec = supervisor.WorkerSpec(7, "127.0.0.1", port, (str(untold), "--context=64", f"--port={port}"))
-        assert asyncio.run(supervisor.Supervisor([spec], 1.0, lambda _: None).run()) == 1
+    with listeners("127.0.0.1", 0, 1) as (listener,):
+        arguments = (str(untold), "--context=64", "--memory=1MiB")
+        spec = supervisor.WorkerSpec(7, listener, url_of(listener), arguments)
+        running = supervisor.Supervisor([spec], 1.0, lambda _: pytest.fail("it is not ready")).run()
+        assert asyncio.run(asyncio.wait_for(running, START_SECONDS)) == 1
     assert caplog.text.count("starting it again") == 2
     assert "worker 7 ended 3 times in a row, with exit code 1: giving up" in caplog.text
-    assert f"127.0.0.1:{port}" in caplog.messages[-1]
-    assert capfd.readouterr().err.count(f"127.0.0.1:{port}") >= 3
+    reason = "not even the weights and workspace fit"
+    assert reason in caplog.messages[-1]
+    assert capfd.readouterr().err.count(reason) >= 3

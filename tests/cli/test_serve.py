@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from decodepool_worker.serving.service import Service
 
 from tests.cli.conftest import Call
 from tests.cli.processes import Running, call, free_port
@@ -77,7 +78,8 @@ def test_ctrl_c_is_an_end_like_any_other(start: Start, untold: Path) -> None:
         (["--context=64", "--memory=4 potatoes"], 2, "--memory"),
         (["--context=64", "--kv-type=q3"], 2, "--kv-type"),
         (["--context=64", "--api-keys=/nowhere"], 2, "--api-keys"),
-        (["--context=64", "--host=no.such.host.invalid"], 1, "no.such.host.invalid"),
+        (["--context=64", "--host=no.such.host.invalid"], 2, "no.such.host.invalid"),
+        (["--context=64", "--host=no..host"], 2, "--host"),
         (["--context=64", "--drain-timeout=-1"], 2, "--drain-timeout"),
         (["--context=64", "--name="], 2, "--name"),
         (["--context=64", "--name=two\nlines"], 2, "--name"),
@@ -94,8 +96,8 @@ def test_bad_usage_is_one_line(call: Call, untold: Path, options: list[str], cod
     ("options", "code", "said"),
     [
         (["--sessions=257"], 2, "257 sessions: a worker holds 1 to 256, the rows of one step"),
-        (["--memory=900TiB"], 1, f"{900 << 40} bytes of memory are to be used, but this machine has "),
-        (["--cache-reserve=900TiB"], 1, f"a cache reserve of {900 << 40} bytes needs "),
+        (["--memory=900TiB"], 1, f"{900 << 40} bytes (900.00 TiB) of memory are to be used, but this machine has "),
+        (["--cache-reserve=900TiB"], 1, f"a cache reserve of {900 << 40} bytes (900.00 TiB) needs "),
     ],
     ids=["sessions", "memory", "cache reserve"],
 )
@@ -108,14 +110,36 @@ def test_what_no_worker_can_hold_is_refused_with_its_numbers(
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("host", "keys", "warns"),
+    [("0.0.0.0", None, True), ("0.0.0.0", "secret\n", False), ("127.0.0.1", None, False), ("::1", None, False)],
+    ids=["open", "with keys", "loopback", "loopback of IPv6"],
+)
+def test_an_open_door_is_warned_of(
+    call: Call, untold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, keys: str | None, warns: bool
+) -> None:
+    async def serve_no_time(service: Service, listener: socket.socket, *_: object) -> int:
+        listener.close()
+        return 0
+
+    monkeypatch.setattr("decodepool_cli.serve.serve_until_stopped", serve_no_time)
+    options = [f"--host={host}", "--port=0", "--context=64"]
+    if keys is not None:
+        (tmp_path / "keys").write_text(keys)
+        options.append(f"--api-keys={tmp_path / 'keys'}")
+    done = call("serve", untold, *options)
+    assert done.code == 0, done.err
+    assert ("anybody who reaches 0.0.0.0 may use it" in done.err) == warns
+
+
 def test_a_taken_port_is_told_with_its_number(call: Call, untold: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         done = call("serve", untold, "--context=64", f"--port={port}")
-    assert done.code == 1
-    assert str(port) in done.err
+    assert done.code == 2
+    assert done.err == f"decodepool: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>not a model</html>", tiny()[:-1]], ids=["empty", "html", "cut"])

@@ -18,6 +18,7 @@ from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.host import available_memory_bytes, usable_cores
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
+from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.readers import FileReader, file_reader
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import model_refusals
@@ -170,8 +171,9 @@ def _require_here(memory_bytes: int, available_bytes: int) -> None:
     then refuses, or gives until it kills the worker.
     """
     if memory_bytes > available_bytes:
+        here = f"this machine has {exact_bytes(available_bytes)} available"
         raise CannotFit(
-            f"{memory_bytes} bytes of memory are to be used, but this machine has {available_bytes} available",
+            f"{exact_bytes(memory_bytes)} of memory are to be used, but {here}",
             needed_bytes=memory_bytes,
             available_bytes=available_bytes,
             advice="without an amount, a worker takes what its sessions need",

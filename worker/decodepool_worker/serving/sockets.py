@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)) if hasattr(
     socket, "TCP_KEEPIDLE"
@@ -34,6 +35,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return made
 
 
+def inherited_socket(descriptor: int) -> socket.socket:
+    """Return the listening socket that the parent process has made and passed on. Raises `OSError` where it is none."""
+    return socket.socket(fileno=descriptor)
+
+
 def _set_options(made: socket.socket) -> None:
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,6 +48,11 @@ def _set_options(made: socket.socket) -> None:
         made.setsockopt(socket.IPPROTO_TCP, option, value)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+def is_loopback(made: socket.socket) -> bool:
+    """Tell whether a listening socket is reached from this machine alone."""
+    return ip_address(made.getsockname()[0]).is_loopback
 
 
 def url_of(made: socket.socket) -> str:
