@@ -1,4 +1,4 @@
-"""A chat with the openai client, unchanged: `pip install openai`.
+"""A chat with the openai client, unchanged. `make setup` has installed it here.
 
 decodepool serve MODEL.gguf --context 2048 &
 python examples/openai_chat.py [http://127.0.0.1:8000]
@@ -20,16 +20,22 @@ def main(server: str) -> None:
     model = client.models.list().data[0].id
     streamed = ""
     for chunk in client.chat.completions.create(
-        model=model, messages=MESSAGES, max_tokens=64, temperature=0.7, seed=42, stream=True
+        model=model, messages=MESSAGES, max_tokens=64, temperature=0.2, seed=1, stream=True
     ):
         text = chunk.choices[0].delta.content or ""
         print(text, end="", flush=True)
         streamed += text
     print()
-    whole = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=64, temperature=0.7, seed=42)
+    whole = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=64, temperature=0.2, seed=1)
     assert whole.choices[0].message.content == streamed
     print("Asked again with the same seed, it said the same.")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
+    address = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+    try:
+        main(address)
+    except openai.APIStatusError as refusal:
+        sys.exit(f"{address} refuses: {refusal.message}")
+    except openai.APIConnectionError as error:
+        sys.exit(f"no worker answers at {address}: {error.__cause__ or error}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -62,4 +63,10 @@ def main(server: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000")
+    address = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+    try:
+        main(address)
+    except urllib.error.HTTPError as refusal:
+        sys.exit(f"{address} refuses: {refusal.read().decode(errors='replace')}")
+    except OSError as error:
+        sys.exit(f"no worker answers at {address}: {getattr(error, 'reason', error)}")

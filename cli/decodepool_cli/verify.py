@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -46,6 +46,8 @@ def verify(
         print_json(described(results, device))
     if results[-1].difference is not None:
         raise Fault(f"{results[-1].name}: {results[-1].difference}")
+    if not json:
+        console().print(verdict(results))
 
 
 def described(results: Iterable[GateResult], device: str) -> dict[str, Any]:
@@ -55,6 +57,11 @@ def described(results: Iterable[GateResult], device: str) -> dict[str, Any]:
         for gate in results
     ]
     return {"ok": all(gate["equal"] for gate in gates), "device": device, "gates": gates}
+
+
+def verdict(results: Sequence[GateResult]) -> str:
+    """Return the last line of what is printed for people, once every gate is equal."""
+    return f"{len(results)} gates, {sum(gate.bytes for gate in results):,} bytes: all equal"
 
 
 def _shown(results: Iterator[GateResult]) -> Iterator[GateResult]:

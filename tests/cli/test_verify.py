@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from decodepool_cli.verify import verdict
 from decodepool_worker.engine.cpu import CpuEngine
 from decodepool_worker.engine.rows import Outcome, Span
-from decodepool_worker.verify.gates import GATES
+from decodepool_worker.verify.gates import GATES, GateResult
 from decodepool_worker.verify.long_gate import LONG_GATE
 
 from tests.cli.conftest import Call
@@ -57,6 +58,11 @@ def test_people_get_a_table(call: Call, untold: Path, crooked: None) -> None:
     assert done.code == 1
     assert "steps of 2 rows" in done.out
     assert "different" in done.out
+    assert "all equal" not in done.out
+
+
+def test_people_get_a_verdict_at_the_end() -> None:
+    assert verdict([GateResult("a", 2, 1000, None), GateResult("b", 3, 500, None)]) == "2 gates, 1,500 bytes: all equal"
 
 
 def test_a_model_whose_context_is_too_short_for_the_gates_is_refused(call: Call, tmp_path: Path) -> None:

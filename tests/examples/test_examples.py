@@ -52,6 +52,17 @@ def test_the_clients_work_with_any_worker(name: str) -> None:
         assert "the same" in run(name, worker.url)
 
 
+@pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
+def test_without_a_worker_the_clients_say_so_in_one_line(name: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), url], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"no worker answers at {url}: ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_the_manifest_is_sound_and_names_the_file_that_is_fetched() -> None:
     pool = load_manifest((EXAMPLES / "smollm2.yaml").read_text())
     assert (pool.metadata.name, pool.metadata.namespace) == ("smollm2", "default")
