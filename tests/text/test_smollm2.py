@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
+from decodepool_sizing.cache_folder import cache_folder
 from decodepool_sizing.header import read_header
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.text.templates import ChatTemplate
@@ -14,8 +14,7 @@ from decodepool_worker.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.model
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-MODEL = CACHE / "decodepool" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+MODEL = cache_folder("models") / "SmolLM2-135M-Instruct.Q4_1.gguf"
 GOLDEN = json.loads(Path(__file__).with_name("golden_smollm2.json").read_text())
 CASES = [pytest.param(case["text"], case["tokens"], id=str(index)) for index, case in enumerate(GOLDEN["cases"])]
 
