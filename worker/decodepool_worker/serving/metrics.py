@@ -10,7 +10,8 @@ from prometheus_client.registry import Collector
 
 from decodepool_worker.sessions.stats import Stats, StepReport
 
-disable_created_metrics()  # a start time beside every counter would double the series, and Prometheus ignores it
+# A start time beside every counter would double the series, and Prometheus ignores it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 STEP_SECONDS = (
     0.001,
