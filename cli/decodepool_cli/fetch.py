@@ -2,36 +2,25 @@
 
 The file's name in the cache begins with its digest, where the manifest gives one, else with its URL's: so two never
 share a file. While it comes it is `NAME.part`, which only the holder of `NAME.lock` writes; what is called `NAME` is
-complete.
+complete: it has the digest, or else a header whose every tensor lies inside the file.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from decodepool_sizing.cache_folder import cache_folder
+from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.header import read_header
+from decodepool_sizing.readers import file_reader
 
-from decodepool_cli.faults import Fault
-
-CHUNK_BYTES = 1 << 20
-TIMEOUT_SECONDS = 60.0
-ATTEMPTS = 5
-"""Times in a row that a connection may bring nothing."""
-
-PAUSE_SECONDS = 1.0
-"""How long to wait after one that brought nothing; twice as long after the next."""
-
-Progress = Callable[[int, int], None]
-"""Hears of bytes there are, and of all there will be; only where the server says how many."""
+from decodepool_cli.download import Download, Progress
+from decodepool_cli.faults import Fault, bad_input
 
 
 def fetched(url: str, sha256: str | None = None, progress: Progress | None = None) -> Path:
@@ -42,9 +31,7 @@ def fetched(url: str, sha256: str | None = None, progress: Progress | None = Non
         if target.exists():
             return target
         part = target.with_name(target.name + ".part")
-        if sha256 is None:
-            part.unlink(missing_ok=True)  # nothing would tell if the file behind the URL was another by now
-        _fetch(url, part, progress)
+        Download(url, part, has_digest=sha256 is not None, progress=progress).run()
         _check(part, url, sha256)
         part.replace(target)
     return target
@@ -64,64 +51,28 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch(url: str, part: Path, progress: Progress | None) -> None:
-    """Append what is missing to `part`, over as many connections as it takes."""
-    failures = 0
-    while True:
-        before = part.stat().st_size if part.exists() else 0
-        try:
-            if _fetch_some(url, part, before, progress):
-                return
-            reason = "the connection was cut"
-        except (OSError, HTTPException) as error:
-            reason = _reason(error)
-        after = part.stat().st_size if part.exists() else 0
-        failures = 0 if after > before else failures + 1
-        if failures >= ATTEMPTS:
-            raise Fault(f"{url}: {reason}")
-        if failures:
-            time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
-
-
-def _fetch_some(url: str, part: Path, have: int, progress: Progress | None) -> bool:
-    """Read one answer into `part`; True if the file is complete."""
-    headers = {"Range": f"bytes={have}-"} if have else {}
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the manifest admits http and https alone
-    try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310 - as above
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == 416 and have:
-                part.unlink()  # longer than the file is: not a beginning of it
-                return False
-            if error.code < 500:
-                raise Fault(f"{url}: {error.code} {error.reason}") from None
-            raise
-    with answer, part.open("ab" if answer.status == 206 else "wb") as out:
-        return _copy(answer, out.write, have if answer.status == 206 else 0, progress)
-
-
-def _copy(answer: HTTPResponse, write: Callable[[bytes], object], have: int, progress: Progress | None) -> bool:
-    length = answer.headers.get("Content-Length")
-    total = have + int(length) if length and length.isdigit() else None
-    while chunk := answer.read(CHUNK_BYTES):
-        write(chunk)
-        have += len(chunk)
-        if progress is not None and total is not None:
-            progress(have, total)
-    return total is None or have >= total
-
-
 def _check(part: Path, url: str, sha256: str | None) -> None:
-    if sha256 is None:
-        return
+    """Delete a file that is not what it should be; `Fault` says why."""
+    try:
+        if sha256 is None:
+            _check_header(part, url)
+        else:
+            _check_digest(part, url, sha256)
+    except Fault:
+        part.unlink()
+        raise
+
+
+def _check_header(part: Path, url: str) -> None:
+    try:
+        with file_reader(part) as reader:
+            read_header(reader)
+    except BadModelFile as error:
+        raise bad_input(f"{url}: {error}; what came was deleted") from None
+
+
+def _check_digest(part: Path, url: str, sha256: str) -> None:
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:
-        part.unlink()
         raise Fault(f"{url}: its sha256 is {digest}, the manifest says {sha256}; what came was deleted")
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", error)
-    return str(reason) or type(error).__name__
