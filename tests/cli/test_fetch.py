@@ -188,14 +188,18 @@ def test_what_is_no_whole_model_is_not_kept(site: Site, cache: Path, content: by
     assert fetched(site.url).read_bytes() == CONTENT
 
 
-def test_what_has_come_is_kept_be_it_little(site: Site, cache: Path) -> None:
+def test_what_has_come_is_kept_be_it_little(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 2)
+    monkeypatch.setattr(download, "ATTEMPTS", 1)
     site.stall = threading.Event()
-    with pytest.raises(KeyboardInterrupt):
-        fetched(site.url, SHA256, interrupt)
-    site.stall.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fetched(site.url, SHA256, interrupt)
+    finally:
+        site.stall.set()
     assert [path.read_bytes() for path in cache.glob("*.part")] == [CONTENT[:1000]]
 
 
