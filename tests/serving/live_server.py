@@ -8,15 +8,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPConnection
 from typing import Any
 
-from aiohttp import web
 from decodepool_worker.serving.application import build_application
 from decodepool_worker.serving.auth import ApiKeys
+from decodepool_worker.serving.connections import listening
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.serving.sockets import listening_socket, url_of
 
@@ -158,11 +158,11 @@ def live_server(serve: Callable[[Service], Served] | None, keys: tuple[bytes, ..
     thread = threading.Thread(target=loop.run_forever, name="live-server")
     thread.start()
     listener = listening_socket("127.0.0.1", 0)
-    service, runner = asyncio.run_coroutine_threadsafe(_start(listener, serve, ApiKeys(keys)), loop).result(60)
+    service, stack = asyncio.run_coroutine_threadsafe(_start(listener, serve, ApiKeys(keys)), loop).result(60)
     try:
         yield Server(url_of(listener), listener.getsockname()[1], service, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(_stop(service, runner), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_stop(service, stack), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
@@ -170,22 +170,20 @@ def live_server(serve: Callable[[Service], Served] | None, keys: tuple[bytes, ..
 
 async def _start(
     listener: socket.socket, serve: Callable[[Service], Served] | None, keys: ApiKeys
-) -> tuple[Service, web.AppRunner]:
-    service = Service(keys)
-    runner = web.AppRunner(build_application(service), handler_cancellation=True, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    await web.SockSite(runner, listener).start()
+) -> tuple[Service, AsyncExitStack]:
+    service, stack = Service(keys), AsyncExitStack()
+    await stack.enter_async_context(listening(build_application(service), service, listener))
     if serve is not None:
         served = serve(service)
         served.worker.start()
         service.open(served)
-    return service, runner
+    return service, stack
 
 
-async def _stop(service: Service, runner: web.AppRunner) -> None:
+async def _stop(service: Service, stack: AsyncExitStack) -> None:
     served = service.loaded()
     if served is not None:
         await served.worker.stop()
         served.close()
-    await runner.cleanup()
+    await stack.aclose()
     service.offload.close()

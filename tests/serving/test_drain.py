@@ -104,6 +104,23 @@ def test_an_idle_worker_ends_at_once_despite_kept_connections(start: Start) -> N
     kept.close()
 
 
+@pytest.mark.parametrize(
+    "half",
+    [b"GET /hea", b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"],
+    ids=["header", "body"],
+)
+def test_a_request_that_is_half_there_is_not_waited_for(start: Start, half: bytes) -> None:
+    worker = start(30)
+    worker.wait(worker.ready)
+    with socket.create_connection(("127.0.0.1", worker.port), timeout=5) as waiting:
+        waiting.sendall(half)
+        time.sleep(0.2)
+        worker.process.send_signal(signal.SIGTERM)
+        answered = waiting.recv(4096)
+        assert answered.startswith(b"HTTP/1.1 503") or b"POST" not in half
+        assert worker.end(within=1.5) == 0
+
+
 def test_a_running_stream_goes_on_to_its_end(start: Start) -> None:
     worker = start(30)
     seen: list[Any] = []

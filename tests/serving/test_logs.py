@@ -47,7 +47,7 @@ def test_probes_are_logged_when_they_matter(route: str, status: int, is_worth_it
 
 
 def test_requests_are_logged_without_ids_and_keys(live: Live, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     session = live.create("a secret")
     live.get(f"/v1/sessions/{session}")
     live.call("GET", f"/v1/sessions/{session}?key=secret", Authorization="Bearer secret")

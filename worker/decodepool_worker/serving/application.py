@@ -10,8 +10,9 @@ import logging
 import time
 from importlib.metadata import version
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
+from decodepool_worker.serving.connections import Connection
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.openapi import document
 from decodepool_worker.serving.requests import json_answer
@@ -39,14 +40,30 @@ def build_application(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES)
     app[SERVICE] = service
     app[DOCUMENT] = document(ROUTES, version("decodepool"), keys=bool(service.keys.keys))
     for route in ROUTES:
-        app.router.add_route(route.method, route.path, route.handler)
+        for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
+            app.router.add_route(method, route.path, route.handler, expect_handler=expected)
     return app
+
+
+async def expected(request: web.Request) -> web.StreamResponse | None:
+    """Tell a client that asks first to go on, or refuse what else it expects."""
+    expectation = request.headers["Expect"]
+    if request.version < HttpVersion11:
+        return None
+    if expectation.lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # no part of the answer
+        return None
+    return _refusal(request, ApiError("expectation_failed", f"Expect: {expectation[:40]!r} is not 100-continue"))
 
 
 @web.middleware
 async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count and log the request, whatever becomes of it."""
+    """Count and log the request, whatever becomes of it, and tell its connection when it begins and ends."""
     began, status = time.perf_counter(), CLIENT_CLOSED
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.begin()
     try:
         response = await handler(request)
         status = response.status
@@ -55,6 +72,7 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
         status = OK if request.get(ANSWERED) else CLIENT_CLOSED
         raise
     finally:
+        connection.end()
         _record(request, status, time.perf_counter() - began)
 
 
@@ -67,8 +85,6 @@ async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse
         fault = error
     except FORESEEN as error:
         fault = translated(error)
-    except web.HTTPRequestEntityTooLarge:
-        fault = ApiError("body_too_large", f"the body is larger than {request.client_max_size} bytes")
     except web.HTTPMethodNotAllowed as error:
         message = f"{request.method} is not a method of {request.path}: use {', '.join(sorted(error.allowed_methods))}"
         return _refusal(request, ApiError("method_not_allowed", message), {"Allow": error.headers["Allow"]})

@@ -24,6 +24,7 @@ INVALID = "invalid_request_error"
 UNAVAILABLE = "unavailable_error"
 
 FAULTS: dict[str, Fault] = {
+    "malformed_request": Fault(400, INVALID),
     "invalid_json": Fault(400, INVALID),
     "invalid_value": Fault(400, INVALID),
     "missing_field": Fault(400, INVALID),
@@ -36,11 +37,13 @@ FAULTS: dict[str, Fault] = {
     "unknown_session": Fault(404, INVALID),
     "model_not_found": Fault(404, INVALID),
     "method_not_allowed": Fault(405, INVALID),
+    "request_timeout": Fault(408, INVALID),
     "session_busy": Fault(409, INVALID),
     "nothing_to_resume": Fault(409, INVALID),
     "decode_cancelled": Fault(409, INVALID),
     "session_gone": Fault(410, INVALID),
     "body_too_large": Fault(413, INVALID),
+    "expectation_failed": Fault(417, INVALID),
     "no_free_session": Fault(429, "rate_limit_error", retry_after_seconds=1),
     "decode_failed": Fault(500, "server_error"),
     "internal_error": Fault(500, "server_error"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.fields import Body, SamplingFields
-from decodepool_worker.serving.service import service_of
+from decodepool_worker.serving.service import Phase, service_of
 from decodepool_worker.serving.sse import compact
 from decodepool_worker.serving.validation import checked_ids, read_body
 
@@ -20,13 +21,39 @@ B = TypeVar("B", bound=Body)
 POSITION_DIGITS = 10
 
 
+BODY_SECONDS = 60.0
+"""How long no more of a body may come."""
+
+
 async def body_of(request: web.Request, model: type[B]) -> B:
     """Read and check a body; large ones are parsed off the event loop."""
     try:
-        data = await request.read()
+        data = await _read(request)
     except (web.RequestPayloadError, HttpProcessingError) as error:
         raise ApiError("invalid_json", f"the body cannot be read: {' '.join(str(error).split())[:200]}") from None
     return await service_of(request).offload.run(len(data), read_body, model, data)
+
+
+async def _read(request: web.Request) -> bytes:
+    """Read a body. One that says it is too large is refused unread, one that stands still is given up."""
+    limit, service = request.client_max_size, service_of(request)
+    too_large = ApiError("body_too_large", f"the body is larger than {limit} bytes")
+    if (request.content_length or 0) > limit:
+        raise too_large
+    data, clock = bytearray(), asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(BODY_SECONDS) as deadline:
+            with service.reading(deadline):
+                while chunk := await request.content.readany():
+                    data += chunk
+                    if len(data) > limit:
+                        raise too_large
+                    deadline.reschedule(clock() + BODY_SECONDS)
+    except TimeoutError:
+        if service.phase in (Phase.DRAINING, Phase.FAILED):
+            raise ApiError("draining", "the worker is ending: it waits for no body") from None
+        raise ApiError("request_timeout", f"no more of the body came for {BODY_SECONDS:g} s") from None
+    return bytes(data)
 
 
 def last_event_id(request: web.Request) -> int | None:

@@ -18,19 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiohttp import web
-
 from decodepool_worker.serving.application import MAX_BODY_BYTES, build_application
+from decodepool_worker.serving.connections import listening
 from decodepool_worker.serving.service import Phase, Served, Service
 from decodepool_worker.sessions.errors import EngineFailed
 
 logger = logging.getLogger("decodepool.server")
 
 FAULT_POLL_SECONDS = 0.5
-LAST_WORDS_SECONDS = 2.0
-"""How long handlers have to write their last events once there is nothing left to decode."""
-
-KEEPALIVE_SECONDS = 75.0
 
 
 @dataclass(frozen=True)
@@ -61,21 +56,12 @@ async def serve_until_stopped(
     options = options or ServerOptions()
     stopping = _Signals(options.lifeline)
     app = build_application(service, max_body_bytes=options.max_body_bytes)
-    runner = web.AppRunner(
-        app,
-        handler_cancellation=True,  # a client that leaves ends its handler, also one that has nothing to write
-        access_log=None,
-        shutdown_timeout=LAST_WORDS_SECONDS,
-        keepalive_timeout=KEEPALIVE_SECONDS,
-    )
-    await runner.setup()
     sampling = asyncio.create_task(service.history.run())
     try:
-        await web.SockSite(runner, listener).start()
-        return await _live(service, load, announce, stopping, options)
+        async with listening(app, service, listener):
+            return await _live(service, load, announce, stopping, options)
     finally:
         sampling.cancel()
-        await runner.cleanup()
         service.offload.close()
         stopping.remove()
 
@@ -108,6 +94,7 @@ async def _live(
 async def _drain(service: Service, served: Served, stopping: _Signals, timeout_seconds: float) -> None:
     """Wait for the streams under way, until the deadline or the second signal."""
     service.phase = Phase.DRAINING
+    service.stop_reading()
     logger.info("draining: running streams have %g s", timeout_seconds)
     draining = asyncio.ensure_future(served.worker.drain(timeout_seconds))
     with suppress(EngineFailed):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -68,6 +70,7 @@ class Service:
         self.history = History(self.stats, lambda: self.metrics.stepping_seconds)
         self.started = time.time()
         self._served: Served | None = None
+        self._bodies: set[asyncio.Timeout] = set()
         self.metrics.watch(self.stats, lambda: self.is_ready)
 
     @property
@@ -80,6 +83,21 @@ class Service:
         """Why the engine cannot go on, if so."""
         stats = self.stats()
         return stats.fault if stats else None
+
+    @contextmanager
+    def reading(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Name the deadline of a body that is being read, so that the process's end can be before it."""
+        self._bodies.add(deadline)
+        try:
+            yield
+        finally:
+            self._bodies.discard(deadline)
+
+    def stop_reading(self) -> None:
+        """Give up every body that is not here yet: there is no telling when the rest of it comes."""
+        for deadline in self._bodies:
+            with suppress(RuntimeError):  # it has passed already
+                deadline.reschedule(0)
 
     def open(self, served: Served) -> None:
         """Begin to serve a loaded model, unless the process is ending already."""
