@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from decodepool_sizing.layouts import TILE_OUTPUTS
 
+from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import MatrixKind
 
 SLICES = 8
@@ -104,24 +105,31 @@ class ProductCut:
 
 
 def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> ProductCut:
-    """Return the cut for up to `rows` rows.
+    """Return the cut for up to `rows` rows; CannotCompile where the GPU has too little shared memory for any.
 
     Up to 8 rows: where there are enough units two blocks share an SM, each with a short ring; else one block an SM
     reads far ahead. More rows: the most outputs a block that leave no SM waiting for the others.
     """
-    tiles = 1 if rows <= 8 else 2
-    sizes = [
-        cut
+    sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes) or _fitting(kind, 1, shared_bytes)
+    if not sizes:
+        raise CannotCompile(f"weights of {kind.code_bits} bits need more than {shared_bytes} bytes of shared memory")
+    if sizes[0].tiles == 1:
+        narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
+        if narrow[-1].units(outputs, rows) > sm_count:
+            return narrow[-1]
+        alone = max(narrow[0].shared_bytes, shared_bytes * 5 // 8)  # else two blocks share an SM while others idle
+        return replace(narrow[0], shared_bytes=alone)
+    return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
+
+
+def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int) -> list[ProductCut]:
+    """Return the cuts that fit, many outputs before few, deep rings before short ones."""
+    every = [
+        _cut(kind, row_tiles, tiles, stages)
         for row_tiles in ROW_TILES
         for stages in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
-        if (cut := _cut(kind, row_tiles, tiles, stages)).shared_bytes <= shared_bytes
     ]
-    if not sizes:
-        raise ValueError(f"no cut of {kind} fits {shared_bytes} bytes of shared memory")
-    if tiles == 1:
-        narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
-        return narrow[-1] if narrow[-1].units(outputs, rows) > sm_count else narrow[0]
-    return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
+    return [cut for cut in every if cut.shared_bytes <= shared_bytes]
 
 
 def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCut:

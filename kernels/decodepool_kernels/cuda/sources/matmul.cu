@@ -51,7 +51,8 @@ DEVICE void load_columns(Columns& x, const Activation& a, int block, int row_til
   UNROLL for (int plane = 0; plane < PLANES; plane++)
     x.planes[plane] = live ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
 #if HAS_MINIMUM
-  x.sums = *(const float4*)(a.sums + ((size_t)block * a.columns + row_tile * 8 + 2 * (lane & 3)) * 2);
+  const int column = row_tile * 8 + 2 * (lane & 3);
+  if (column < rows) x.sums = *(const float4*)(a.sums + ((size_t)block * a.columns + column) * 2);
 #endif
 }
 
@@ -62,7 +63,7 @@ DEVICE void fetch(Columns (&x)[GROUP_BLOCKS][TILES], const Activation& a, int fi
       if (first + q < blocks) load_columns(x[q][n], a, first + q, row_tile + n, rows);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1)
+extern "C" __global__ void __launch_bounds__(256, TILES == 1 ? 2 : 1)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[SLICES][STAGES];

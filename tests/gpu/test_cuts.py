@@ -1,0 +1,74 @@
+"""How work is cut for a GPU: plain arithmetic, no GPU needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from decodepool_kernels.cuda.errors import CannotCompile
+from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs
+from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
+from decodepool_kernels.cuda.products import product_cut, wide_cut
+from decodepool_kernels.cuda.registry import KINDS
+
+H200, A100, L40S = 228352, 162816, 97280
+"""Shared memory for a block's ring, in bytes."""
+EIGHT_BITS = MatrixKind(8, 32, has_minimum=False, scale_bytes=2)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 16, 24, 64, 256])
+@pytest.mark.parametrize("shared_bytes", [H200, A100])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_kind_of_matrix_has_a_cut_that_fits(kind: MatrixKind, shared_bytes: int, rows: int) -> None:
+    cuts = [product_cut(kind, [4096], rows, sm_count=108, shared_bytes=shared_bytes)]
+    wide = wide_cut(kind, [4096], rows, 108, shared_bytes)
+    assert all(cut.shared_bytes <= shared_bytes for cut in [*cuts, *([wide] if wide else [])])
+
+
+def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:
+    few, many = (wide_cut(EIGHT_BITS, [outputs], 64, 132, H200) for outputs in (4096, 28672))
+    assert few is not None
+    assert many is not None
+    assert (few.split, many.split) == (True, False)
+    assert few.units([4096], 64) == 16 * 8
+
+
+def test_a_gpu_too_small_for_a_kind_says_so() -> None:
+    with pytest.raises(CannotCompile, match="16 bits need more than 97280 bytes"):
+        product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=L40S)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows of one session."""
+
+    pages: range
+    position: int
+    tokens: tuple[int, ...]
+    slot: int | None = None
+
+
+@pytest.mark.parametrize("blocks_at_once", [0, 264, 10**6])
+@pytest.mark.parametrize("partial_slots", [0, 5, 1024])
+@pytest.mark.parametrize("group_heads", [1, 3, 4, 7, 8, 12])
+def test_units_cover_every_block_that_a_row_sees_once(
+    group_heads: int, partial_slots: int, blocks_at_once: int
+) -> None:
+    cut = AttentionCut(group_heads, 2, blocks_at_once, partial_slots)
+    runs = [
+        Run(range(40), 1100, (1,)),
+        Run(range(40), 60, (1,) * 10),
+        Run(range(40), 0, (1, 2, 3)),
+        Run(range(40), 640, (1,) * 5),
+    ]
+    inputs = StepInputs(np.zeros(StepInputs.words_needed(256, 40, cut), np.int32), 40, cut)
+    inputs.place(runs)
+    seen: dict[int, list[int]] = {}
+    for row, rows, block, blocks, *_ in inputs._cut_units(runs, 19).tolist():
+        for covered in range(row, row + rows):
+            seen.setdefault(covered, []).extend(range(block, block + blocks))
+    positions = [run.position + i for run in runs for i in range(len(run.tokens))]
+    for row, position in enumerate(positions):
+        assert sorted(seen[row])[: position // 64 + 1] == list(range(position // 64 + 1))
+        assert len(seen[row]) == len(set(seen[row]))
