@@ -56,7 +56,7 @@ from decodepool_worker.serving.text_api import detokenize, tokenize
 from decodepool_worker.serving.worker_api import capacity, healthz, metrics, model, models, openapi_json, readyz
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-BODY = ("invalid_value", "body_too_large")
+BODY = ("invalid_value", "body_too_large", "request_timeout")
 
 
 @dataclass(frozen=True)
