@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from decodepool_kernels.cuda.backend import CudaBackend
 from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.lower import DeviceMatrix, Weights
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_quantised
 from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.records import DeviceMatrix, Weights
 from decodepool_kernels.graph import Graph
 from decodepool_sizing.header import Header
 from decodepool_sizing.layouts import QUANT_LAYOUTS

@@ -12,10 +12,11 @@ from decodepool_kernels.cuda.backend import PARTIAL_SLOTS, attention_cut, upload
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.inputs import StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_kernels.cuda.lower import LogitsRows, Lowering, Scratch
+from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
+from decodepool_kernels.cuda.records import LogitsRows, Scratch
 from decodepool_kernels.graph import Graph, Matrix, Tensor
 from numpy.typing import NDArray
 

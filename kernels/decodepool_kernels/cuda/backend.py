@@ -14,10 +14,11 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import PAGE_TOKENS, WANTED, AttentionCut, RowRun, StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_kernels.cuda.lower import DeviceMatrix, LogitsRows, Lowering, Record, Scratch, Weights, pointer
+from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
+from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Scratch, Weights, pointer
 from decodepool_kernels.graph import Attention, Graph
 
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)

@@ -9,9 +9,9 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import PAGE_TOKENS
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_kernels.cuda.lower import Operand, PartOperands, Record
 from decodepool_kernels.cuda.pages import ELEMENT_BYTES
 from decodepool_kernels.cuda.products import Part, Parts, WideCut, product_cut, wide_cut
+from decodepool_kernels.cuda.records import Operand, PartOperands, Record
 
 MOST_STAGES = 8
 FEWEST_STAGES = 3

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from decodepool_kernels.cuda.backend import CudaBackend, Settings
 from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.lower import Weights
 from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.records import Weights
 from decodepool_kernels.graph import Graph
 from decodepool_sizing.capacity import CapacityPlan
 from decodepool_sizing.errors import BadModelFile

@@ -1,0 +1,83 @@
+"""What a graph is lowered to: launches with their operands still symbolic, and what they are made from."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from decodepool_kernels.arena import Buffer
+from decodepool_kernels.cuda.packing import MatrixKind
+
+ROW_THREADS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceMatrix:
+    """A packed matrix on the device; `kind` None is f32."""
+
+    kind: MatrixKind | None
+    outputs: int
+    inputs: int
+    zero: int
+    address: int
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Matrices and the addresses of f32 vectors (padded to a whole block) by tensor name."""
+
+    matrices: Mapping[str, DeviceMatrix]
+    vectors: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LogitsRows:
+    """The resident logits rows: where they begin, and how many floats apart they are."""
+
+    address: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Where the states of attention's chunks lie."""
+
+    partial_o: int
+    partial_ml: int
+
+
+Operand = Any
+"""A ctypes value, or a Buffer whose address is known once it is placed."""
+
+
+@dataclass(frozen=True)
+class PartOperands:
+    """One matrix of a product with its operands still symbolic."""
+
+    matrix: DeviceMatrix
+    bias: int
+    out: Operand
+    out_stride: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """One launch with its operands still symbolic. `grid` gives the blocks for a number of rows, None where they follow
+    from how the work is cut.
+    """
+
+    kernel: str
+    operands: tuple[Operand, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    grid: Callable[[int], tuple[int, int]] | None = None
+    threads: int = ROW_THREADS
+    defines: Mapping[str, int] = field(default_factory=dict)
+    parts: tuple[PartOperands, ...] = ()
+
+
+def pointer(address: int) -> ctypes.c_void_p:
+    """Return an address as an argument."""
+    return ctypes.c_void_p(address)
