@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from decodepool_sizing.layouts import TILE_OUTPUTS, round_up
@@ -21,6 +20,7 @@ from decodepool_kernels.cpu.pages import KvPages
 from decodepool_kernels.cpu.records import ROWS, STOP, UNITS, WANTED
 from decodepool_kernels.cpu.team import SHARED_BYTES
 from decodepool_kernels.graph import Attention, Graph
+from decodepool_kernels.runs import OneRow, RowRun
 
 
 @dataclass(frozen=True)
@@ -51,38 +51,6 @@ class StepInputs:
             self.tokens, self.positions, self.row_tables, self.tables,
             self.unit_rows, self.unit_counts, self.wanted_rows, self.wanted_slots,
         )  # fmt: skip
-
-
-class RowRun(Protocol):
-    """Consecutive rows of one session: its page table, the first row's position, and the slot that keeps the last row's
-    logits.
-    """
-
-    @property
-    def pages(self) -> Sequence[int]:
-        """Physical page of tokens [64 i, 64 i + 64)."""
-
-    @property
-    def position(self) -> int:
-        """Absolute position of the first token."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """The rows' tokens; none for a run that evaluates nothing."""
-
-    @property
-    def slot(self) -> int | None:
-        """Resident logits row, None where no logits are wanted."""
-
-
-@dataclass(frozen=True)
-class OneRow:
-    """The smallest run."""
-
-    pages: Sequence[int]
-    position: int
-    tokens: Sequence[int]
-    slot: int | None
 
 
 class CpuBackend:

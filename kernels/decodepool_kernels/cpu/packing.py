@@ -27,20 +27,11 @@ from decodepool_kernels.cpu.buffers import aligned_bytes
 
 
 @dataclass(frozen=True, eq=False)
-class QuantMatrix:
-    """A packed quantised matrix. `zero` is the code that stands for 0."""
+class Tiled:
+    """What every packed matrix is: outputs in tiles of 16, inputs in blocks of 32."""
 
-    layout: QuantLayout
     outputs: int
     inputs: int
-    zero: int
-    codes: NDArray[np.uint8]
-    scales: NDArray[np.uint8]
-
-    @property
-    def kind(self) -> int:
-        """The layout's index among the compiled ones."""
-        return LAYOUT_KINDS.index(self.layout)
 
     @property
     def tiles(self) -> int:
@@ -51,6 +42,21 @@ class QuantMatrix:
     def blocks(self) -> int:
         """Blocks of 32 inputs."""
         return self.inputs // BLOCK_INPUTS
+
+
+@dataclass(frozen=True, eq=False)
+class QuantMatrix(Tiled):
+    """A packed quantised matrix. `zero` is the code that stands for 0."""
+
+    layout: QuantLayout
+    zero: int
+    codes: NDArray[np.uint8]
+    scales: NDArray[np.uint8]
+
+    @property
+    def kind(self) -> int:
+        """The layout's index among the compiled ones."""
+        return LAYOUT_KINDS.index(self.layout)
 
     @property
     def code_bytes(self) -> int:
@@ -79,28 +85,16 @@ class QuantMatrix:
 
 
 @dataclass(frozen=True, eq=False)
-class FloatMatrix:
+class FloatMatrix(Tiled):
     """A packed F32, F16 or BF16 matrix."""
 
     type_name: str
-    outputs: int
-    inputs: int
     weights: NDArray[np.uint8]
 
     @property
     def kind(self) -> int:
         """The type's index among the compiled ones."""
         return FLOAT_KINDS.index(self.type_name)
-
-    @property
-    def tiles(self) -> int:
-        """Tiles of 16 outputs."""
-        return round_up(self.outputs, TILE_OUTPUTS) // TILE_OUTPUTS
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of 32 inputs."""
-        return self.inputs // BLOCK_INPUTS
 
     @property
     def element_bytes(self) -> int:
@@ -158,7 +152,7 @@ def pack_scales(
 
 def empty_quantised(layout: QuantLayout, outputs: int, inputs: int, zero: int) -> QuantMatrix:
     """Allocate a matrix."""
-    matrix = QuantMatrix(layout, outputs, inputs, zero, np.empty(0, np.uint8), np.empty(0, np.uint8))
+    matrix = QuantMatrix(outputs, inputs, layout, zero, np.empty(0, np.uint8), np.empty(0, np.uint8))
     tile_blocks = matrix.tiles * matrix.blocks
     codes, scales = (aligned_bytes(tile_blocks * size) for size in (matrix.code_bytes, matrix.scale_bytes))
     return replace(matrix, codes=codes, scales=scales)
@@ -167,7 +161,7 @@ def empty_quantised(layout: QuantLayout, outputs: int, inputs: int, zero: int) -
 def empty_float(type_name: str, outputs: int, inputs: int) -> FloatMatrix:
     """Allocate a matrix."""
     size = round_up(outputs, TILE_OUTPUTS) * inputs * FLOAT_BYTES[type_name]
-    return FloatMatrix(type_name, outputs, inputs, aligned_bytes(size))
+    return FloatMatrix(outputs, inputs, type_name, aligned_bytes(size))
 
 
 def pack_quantised(

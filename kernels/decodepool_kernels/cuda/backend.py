@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import PAGE_TOKENS, WANTED, AttentionCut, RowRun, StepInputs
+from decodepool_kernels.cuda.inputs import PAGE_TOKENS, WANTED, AttentionCut, StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -20,6 +20,7 @@ from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
 from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Scratch, Weights, pointer
 from decodepool_kernels.graph import Attention, Graph
+from decodepool_kernels.runs import RowRun
 
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from decodepool_kernels.runs import RowRun
 
 PAGE_TOKENS = 64
 GROUP_BLOCKS = 8
@@ -32,26 +33,6 @@ ROWS, WANTED = range(2)
 """Words of the header that the host reads too."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
 ROW_ARRAYS = 7
-
-
-class RowRun(Protocol):
-    """Consecutive rows of one session: its page table, the first row's position, the slot of the last row's logits."""
-
-    @property
-    def pages(self) -> Sequence[int]:
-        """Physical page of tokens [64 i, 64 i + 64)."""
-
-    @property
-    def position(self) -> int:
-        """Absolute position of the first token."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """The rows' tokens; none for a run that evaluates nothing."""
-
-    @property
-    def slot(self) -> int | None:
-        """Resident logits row, None where no logits are wanted."""
 
 
 @dataclass(frozen=True)
