@@ -12,7 +12,7 @@ from decodepool_kernels.cuda import compile as compiling  # noqa: E402 - after t
 from decodepool_kernels.cuda.errors import CannotCompile  # noqa: E402
 from decodepool_kernels.cuda.registry import KERNELS  # noqa: E402
 
-ARCHITECTURES = ("sm_80", "sm_89", "sm_90", "sm_100")
+ARCHITECTURES = ("sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_80", "sm_89", "sm_100")))
 
 
 @pytest.fixture
