@@ -27,7 +27,7 @@ ALPHABET = list(b"A B C D E F G H I J K L M N O P Q R S T U V W X Y Z ")
 START, END = 256, 257
 TOKENIZER_ROWS, MATRIX_ROWS = 258, 264
 NAN_TOKEN = 7
-"""A byte that no text here has: a session that holds it has logits that are not finite."""
+"""A byte that no text here has, and that is never drawn: a session that was given it has logits that are not finite."""
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -66,6 +66,7 @@ def logits_after(history: Sequence[int]) -> NDArray[np.float32]:
     seed = zlib.crc32(np.asarray(history, np.int32).tobytes())
     logits = np.random.default_rng(seed).standard_normal(MATRIX_ROWS).astype(np.float32)
     logits[END:] = -50
+    logits[NAN_TOKEN] = -np.inf
     logits[_next_letter(history)] += 12
     return logits
 
