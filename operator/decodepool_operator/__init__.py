@@ -1,0 +1,1 @@
+"""The operator: watches DecodePools, plans each one as a pure function of what is seen, and carries the plan out."""
