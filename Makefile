@@ -40,7 +40,7 @@ demo: model ## serve examples/smollm2.yaml, stream an answer, keep serving
 
 .PHONY: check
 check: lint ## lint, types, contracts, fast tests: about three minutes
-	$(RUN) pytest -m 'not slow and not model'
+	$(RUN) pytest -m 'not slow and not model and not cluster'
 
 .PHONY: lint
 lint: $(STAMP) ## style, types, import contracts
@@ -51,7 +51,24 @@ lint: $(STAMP) ## style, types, import contracts
 
 .PHONY: test
 test: check model ## everything; what fails fast comes first
-	$(RUN) pytest -m 'slow or model' -rs
+	$(RUN) pytest -m '(slow or model) and not cluster' -rs
+	@$(MAKE) --no-print-directory test-cluster
+
+.PHONY: test-cluster
+test-cluster: $(STAMP) model ## the suite on a real cluster; says what it needs where it cannot run
+	$(RUN) pytest -m cluster -rs
+
+.PHONY: cluster
+cluster: $(STAMP) model ## start a real local cluster with a pool in it (needs root; 15 minutes at first, then seconds)
+	@$(RUN) python -m decodepool_cluster up
+
+.PHONY: cluster-down
+cluster-down: ## stop that cluster and remove every trace of it
+	@$(RUN) python -m decodepool_cluster down
+
+.PHONY: golden
+golden: $(STAMP) ## write again what is generated from the models: the CRD and its page
+	$(RUN) python -m decodepool_operator.crd
 
 .PHONY: test-gpu
 test-gpu: $(STAMP) model ## the GPU's tests; without a GPU they say that they did not run
