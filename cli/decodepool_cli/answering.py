@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.shape import ModelShape
 from decodepool_worker.engine.open import Wanted
@@ -64,6 +65,7 @@ class Ask:
     context_tokens: int | None
     kv_type: KVType
     threads: int | None
+    device: DeviceKind = "cpu"
 
 
 @contextmanager
@@ -78,7 +80,7 @@ def answering(ask: Ask, model: Model, shape: ModelShape, out: TextIO) -> Iterato
     context = ask.context_tokens or min(len(tokens) + ask.max_tokens, shape.max_context_tokens)
     if not 0 < len(tokens) <= context:
         raise bad_input(f"--prompt: {len(tokens)} tokens, and the context is {context}")
-    with opened(ask.file, Wanted(context, 1, ask.kv_type, threads=ask.threads)) as loaded:
+    with opened(ask.file, Wanted(context, 1, ask.kv_type, threads=ask.threads, device=ask.device)) as loaded:
         residence = Residence(
             loaded.engine,
             lambda after: tokenizer.detokenizer(after=after),

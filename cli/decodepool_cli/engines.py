@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from decodepool_sizing.errors import BadModelFile
-from decodepool_sizing.host import usable_cores
-from decodepool_sizing.readers import file_reader
-from decodepool_worker.engine.open import Loaded, Wanted, assemble, open_model, plan_worker, read_model
+from decodepool_worker.engine.open import Loaded, Wanted, open_model
 from decodepool_worker.text.errors import BadTokenizer, NoTokenizer
-from decodepool_worker.weights.loader import load_weights
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.loading import progress_bar
@@ -31,24 +27,6 @@ def opened(file: Path, wanted: Wanted) -> Iterator[Loaded]:
             loaded = open_model(file, wanted, progress)
     except BadModelFile as error:
         raise bad_input(f"{file}: {error}") from None
-    try:
-        yield loaded
-    finally:
-        loaded.engine.close()
-
-
-@contextmanager
-def opened_for_logits(file: Path, wanted: Wanted, rows: int) -> Iterator[Loaded]:
-    """Open a model as `opened` does, with logits rows for `rows` rows of a step, however few the sessions."""
-    threads = wanted.threads or usable_cores()
-    try:
-        with file_reader(file) as reader, progress_bar(file.name) as progress:
-            model = read_model(reader)
-            plan = replace(plan_worker(model, wanted), sessions=rows)
-            weights = load_weights(reader, model.header, model.shape, threads=threads, progress=progress)
-    except BadModelFile as error:
-        raise bad_input(f"{file}: {error}") from None
-    loaded = assemble(model, weights, plan, threads)
     try:
         yield loaded
     finally:

@@ -11,7 +11,7 @@ from decodepool_worker.sessions.checks import SEED_LIMIT
 
 from decodepool_cli.faults import Fault, bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
-from decodepool_cli.loading import KeptAs, ModelPath, Special, Threads, runnable_model
+from decodepool_cli.loading import Device, KeptAs, ModelPath, Special, Threads, runnable_model
 
 if TYPE_CHECKING:
     from decodepool_cli.answering import Answer
@@ -37,6 +37,7 @@ def generate(
     system: Annotated[str | None, typer.Option(help="What the model is told before the prompt.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Go on from the prompt itself, without a template.")] = False,
     special: Special = False,
+    device: Device = "cpu",
     kv_type: KeptAs = KVType.F16,
     threads: Threads = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing on stderr.")] = False,
@@ -60,6 +61,7 @@ def generate(
         context_tokens=context,
         kv_type=kv_type,
         threads=threads,
+        device=device,
     )
     with answering(ask, model, shape, sys.stdout) as answer:
         _tell(answer, quiet=quiet)

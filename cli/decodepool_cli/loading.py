@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import is_url
 from decodepool_sizing.session_bytes import kv_types
@@ -21,6 +22,7 @@ from decodepool_cli.model import Model, read_model
 ModelPath = Annotated[Path, typer.Argument(metavar="FILE", help="A GGUF file.")]
 KeptAs = Annotated[KVType, typer.Option(help="How keys and values are kept.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads of a step; all cores by default.")]
+Device = Annotated[DeviceKind, typer.Option(help="What to run on.")]
 Special = Annotated[bool, typer.Option("--special", help="Read marks such as <|im_end|> in the text as marks.")]
 """Options that every command which runs a model has in common."""
 

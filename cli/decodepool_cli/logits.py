@@ -14,7 +14,7 @@ from decodepool_sizing.workspace import MAX_STEP_ROWS
 from decodepool_cli.faults import bad_input
 from decodepool_cli.files import written_aside
 from decodepool_cli.interrupts import interrupt_on_terminate
-from decodepool_cli.loading import KeptAs, ModelPath, Special, Threads, runnable_model
+from decodepool_cli.loading import Device, KeptAs, ModelPath, Special, Threads, runnable_model
 from decodepool_cli.model import Model
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def logits(
     tokens: Annotated[str | None, typer.Option(metavar="1,2,3", help="Token ids.")] = None,
     text: Annotated[str | None, typer.Option(help="A text, tokenized as the file says.")] = None,
     special: Special = False,
+    device: Device = "cpu",
     kv_type: KeptAs = KVType.F16,
     rows: Annotated[
         int, typer.Option(min=1, max=MAX_STEP_ROWS, help="Tokens of one step: the result does not depend on it.")
@@ -48,10 +49,11 @@ def logits(
         raise bad_input("--text: this is a text of no tokens")
     from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - see `loading`
 
-    from decodepool_cli.engines import opened_for_logits  # noqa: PLC0415
+    from decodepool_cli.engines import opened  # noqa: PLC0415
 
-    wanted = Wanted(len(ids), sessions=1, kv_type=kv_type, threads=threads)
-    with written_aside(out, "--out") as aside, opened_for_logits(file, wanted, min(rows, len(ids))) as loaded:
+    kept = min(rows, len(ids))
+    wanted = Wanted(len(ids), sessions=1, kv_type=kv_type, threads=threads, device=device, logits_rows=kept)
+    with written_aside(out, "--out") as aside, opened(file, wanted) as loaded:
         array = np.lib.format.open_memmap(aside, "w+", np.float32, (len(ids), shape.vocabulary_size))
         fill(array, loaded.engine, ids)
         array.flush()

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.kv import KVType
+from decodepool_sizing.session_ids import worker_tag
 from decodepool_worker.serving.auth import ApiKeys, KeyFileError
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
@@ -22,7 +23,7 @@ from decodepool_worker.text.errors import BadTokenizer
 from decodepool_cli.amounts import amount_option
 from decodepool_cli.faults import bad_input
 from decodepool_cli.listeners import listener
-from decodepool_cli.loading import KeptAs, ModelPath, Threads, runnable_model
+from decodepool_cli.loading import Device, KeptAs, ModelPath, Threads, runnable_model
 
 if TYPE_CHECKING:
     from decodepool_worker.engine.open import Wanted
@@ -40,7 +41,7 @@ def serve(
             min=1, help="Hold this many sessions; 8 by default, or with --memory or --cache-reserve as many as fit."
         ),
     ] = None,
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="What to run on.")] = "cpu",
+    device: Device = "cpu",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     kv_type: KeptAs = KVType.F16,
@@ -54,6 +55,10 @@ def serve(
         float, typer.Option(min=0, max=86_400, help="Seconds that running streams have after SIGTERM.")
     ] = 30.0,
     name: Annotated[str | None, typer.Option(help="What clients call the model; the file's name by default.")] = None,
+    worker_tag_of: Annotated[
+        str | None,
+        typer.Option(metavar="UID", help="Mark sessions' ids as this worker's, so that a pool's gateway finds them."),
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
     lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
     inherited: Annotated[int | None, typer.Option(hidden=True, min=3, help="Listen on this descriptor.")] = None,
@@ -62,7 +67,7 @@ def serve(
     memory_bytes, reserve_bytes = amount_option(memory, "--memory"), amount_option(cache_reserve, "--cache-reserve")
     if name is not None and not (name.strip() and name.isprintable()):
         raise bad_input(f"--name: {name!r} is no name")
-    service = Service(_keys(api_keys))
+    service = Service(_keys(api_keys), tag=_tag(worker_tag_of))
     runnable_model(file, kv_type)
     configure_logging(as_json=log_json)
     listening = listener(host, port) if inherited is None else inherited_socket(inherited)
@@ -97,6 +102,12 @@ def _announce(served: Served, url: str) -> None:
     holds = f"{served.session_capacity} sessions of {served.context_tokens} tokens"
     sys.stdout.write(f"{served.name} is ready: {holds} at {url}/v1, to be watched at {url}/\n")
     sys.stdout.flush()
+
+
+def _tag(uid: str | None) -> str | None:
+    if uid is not None and not uid.strip():
+        raise bad_input("--worker-tag-of: it is empty")
+    return None if uid is None else worker_tag(uid)
 
 
 def _keys(path: Path | None) -> ApiKeys:

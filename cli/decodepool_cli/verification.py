@@ -1,4 +1,4 @@
-"""The gates on this machine: those of any engine, then other numbers of threads, then a process of its own."""
+"""The gates on this machine: those of any engine, then other ways to run it, then a process of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.host import usable_cores
 from decodepool_sizing.kv import KVType
 from decodepool_worker.engine.open import Wanted
@@ -32,6 +33,7 @@ class Verification:
     file: Path
     kv_type: KVType
     threads: int
+    device: DeviceKind = "cpu"
 
     def results(self) -> Iterator[GateResult]:
         """Run the gates up to the first that is not equal. BrokenGate where one cannot be run."""
@@ -42,24 +44,33 @@ class Verification:
 
     def _all(self) -> Iterator[GateResult]:
         memory = Memory()
-        with self._lab(self.threads, memory) as lab:
+        with self._opened(self._wanted(CONTEXT_TOKENS, SESSIONS)) as engine:
+            lab = Lab(engine, memory)
             yield from run_gates(lab)
-        with self._engine(LONG_CONTEXT_TOKENS, LONG_SESSIONS, self.threads) as engine:
+        with self._opened(self._wanted(LONG_CONTEXT_TOKENS, LONG_SESSIONS)) as engine:
             yield run_long_gate(engine)
-        for threads in sorted({1, self.threads + 1} - {self.threads}):
-            with self._lab(threads, memory) as other:
-                name = f"{threads} thread{'s' if threads > 1 else ''}"
-                yield run_gate(Gate(name, _row_gates), other)
+        for name, wanted in self._variants():
+            with self._opened(wanted) as engine:
+                yield run_gate(Gate(name, _row_gates), Lab(engine, memory))
         yield run_gate(Gate("fresh process", self._fresh_process), lab)
 
-    @contextmanager
-    def _lab(self, threads: int, memory: Memory) -> Iterator[Lab]:
-        with self._engine(CONTEXT_TOKENS, SESSIONS, threads) as engine:
-            yield Lab(engine, memory)
+    def _variants(self) -> Iterator[tuple[str, Wanted]]:
+        """Yield other ways to the same bits: other numbers of threads, or on a GPU other launches and free memory."""
+        usual = self._wanted(CONTEXT_TOKENS, SESSIONS)
+        if self.device == "cuda":
+            yield "one operation a launch", replace(usual, fused=False)
+            yield "launch by launch", replace(usual, graphs=False)
+            yield "more memory taken", replace(usual, sessions=2 * SESSIONS)
+            return
+        for threads in sorted({1, self.threads + 1} - {self.threads}):
+            yield f"{threads} thread{'s' if threads > 1 else ''}", replace(usual, threads=threads)
+
+    def _wanted(self, context_tokens: int, sessions: int) -> Wanted:
+        return Wanted(context_tokens, sessions, self.kv_type, threads=self.threads, device=self.device)
 
     @contextmanager
-    def _engine(self, context_tokens: int, sessions: int, threads: int) -> Iterator[Engine]:
-        with opened(self.file, Wanted(context_tokens, sessions, self.kv_type, threads=threads)) as loaded:
+    def _opened(self, wanted: Wanted) -> Iterator[Engine]:
+        with opened(self.file, wanted) as loaded:
             yield loaded.engine
 
     def _fresh_process(self, lab: Lab) -> None:
@@ -67,7 +78,8 @@ class Verification:
         tokens = lab.streams[0]
         with TemporaryDirectory() as folder:
             out = Path(folder) / "logits.npy"
-            options = ["--tokens", ",".join(map(str, tokens)), "--kv-type", self.kv_type.value, "--out", str(out)]
+            kept = ["--kv-type", self.kv_type.value, "--device", self.device]
+            options = ["--tokens", ",".join(map(str, tokens)), *kept, "--out", str(out)]
             command = [sys.executable, "-m", "decodepool_cli", "logits", str(self.file), *options]
             done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - ourselves
             if done.returncode:
@@ -76,9 +88,9 @@ class Verification:
                 lab.witness.compare(tokens[: row + 1], values, f"row {row}")
 
 
-def verification(file: Path, kv_type: KVType, threads: int | None) -> Verification:
+def verification(file: Path, kv_type: KVType, threads: int | None, device: DeviceKind = "cpu") -> Verification:
     """Return the verification of a file with its keys and values kept in a type; all cores if `threads` is None."""
-    return Verification(file, kv_type, threads or usable_cores())
+    return Verification(file, kv_type, threads or usable_cores(), device)
 
 
 def _row_gates(lab: Lab) -> None:

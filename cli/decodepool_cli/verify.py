@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
 from decodepool_sizing.kv import KVType
 
 from decodepool_cli.faults import Fault, bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
-from decodepool_cli.loading import KeptAs, ModelPath, Threads, runnable_model
+from decodepool_cli.loading import Device, KeptAs, ModelPath, Threads, runnable_model
 from decodepool_cli.output import AsJson, columns, console, print_json
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def verify(
     *,
     file: ModelPath,
-    device: Annotated[Literal["cpu"], typer.Option(help="What to run on.")] = "cpu",
+    device: Device = "cpu",
     kv_type: KeptAs = KVType.F16,
     threads: Threads = None,
     json: AsJson = False,
@@ -37,7 +36,7 @@ def verify(
     longest = shape.max_context_tokens
     if longest < LONG_CONTEXT_TOKENS:
         raise bad_input(f"{file}: the gates need a context of {LONG_CONTEXT_TOKENS} tokens, the model's is {longest}")
-    running = verification(file, kv_type, threads).results()
+    running = verification(file, kv_type, threads, device).results()
     try:
         results = list(running if json else _shown(running))
     except BrokenGate as error:

@@ -183,7 +183,7 @@ def test_a_negative_zero_is_a_difference() -> None:
 
 
 def test_an_engine_too_small_for_the_gates_is_told() -> None:
-    with pytest.raises(BrokenGate, match="the gates need 32 slots"):
+    with pytest.raises(BrokenGate, match="the gates need 64 slots"):
         Lab(CheckingEngine(page_count=8, slot_count=4))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,13 @@ from numpy.typing import NDArray
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_kernels.cuda.backend import Settings
-from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import MeasuredEngine, Wanted, read_model
 from decodepool_worker.engine.open_cuda import open_on_gpu
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling, Span
 from decodepool_worker.engine.sampling import draw_token
 from decodepool_worker.verify.gates import GATES, run_gates
-from decodepool_worker.verify.lab import CONTEXT_TOKENS, Lab
+from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, Lab
 
 from tests.tiny.catalogue import VARIANTS, WEIGHT_TYPES, all_logits
 from tests.tiny.models import Tiny, write
@@ -48,12 +47,14 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Tiny], Path
     return path_of
 
 
+ON_GPU = Wanted(CONTEXT_TOKENS, SESSIONS, device="cuda")
+
+
 @contextmanager
-def opened(path: Path, settings: Settings | None = None, **wanted: int) -> Iterator[MeasuredEngine]:
+def opened(path: Path, wanted: Wanted = ON_GPU) -> Iterator[MeasuredEngine]:
     """Open a model's engine for the time of a `with`."""
-    demand = Wanted(wanted.pop("context", CONTEXT_TOKENS), wanted.pop("sessions", 32), KVType.F16, device="cuda")
     with file_reader(path) as reader:
-        engine = open_on_gpu(read_model(reader), reader, demand, settings=settings).engine
+        engine = open_on_gpu(read_model(reader), reader, wanted).engine
     try:
         yield engine
     finally:
@@ -85,8 +86,8 @@ def test_every_model_is_near_f64_and_passes_every_gate(tiny: Tiny, tiny_file: Ma
 @pytest.mark.parametrize("tiny", [*VARIANTS[::4], *WEIGHT_TYPES], ids=str)
 def test_one_operation_a_launch_and_launch_by_launch_give_the_same_bytes(tiny: Tiny, tiny_file: MakeFile) -> None:
     found = []
-    for settings in (Settings(), Settings(fused=False), Settings(graphs=False)):
-        with opened(tiny_file(tiny), settings) as engine:
+    for wanted in (ON_GPU, replace(ON_GPU, fused=False), replace(ON_GPU, graphs=False)):
+        with opened(tiny_file(tiny), wanted) as engine:
             found.append(all_logits(engine, TOKENS).tobytes())
     assert len(set(found)) == 1
 
@@ -95,7 +96,7 @@ def test_one_operation_a_launch_and_launch_by_launch_give_the_same_bytes(tiny: T
 def test_long_sessions_have_the_same_bytes_in_every_chunking(tiny_file: MakeFile) -> None:
     """3000 tokens: 47 pages, 6 groups of attention."""
     tokens = [(i * 31 + i * i) % 96 for i in range(3000)]
-    with opened(tiny_file(WEIGHT_TYPES[2]), context=3000) as engine:
+    with opened(tiny_file(WEIGHT_TYPES[2]), replace(ON_GPU, context_tokens=3000, sessions=32)) as engine:
         alone = all_logits(engine, tokens)
         for chunk in (7, 64, 100, 256):
             for begin in range(0, len(tokens), chunk):
@@ -151,11 +152,15 @@ def test_what_is_not_there_is_refused_before_it_reaches_the_device(tiny_file: Ma
             Span([beyond], 0, [1]),
             Span([-1], 0, [1]),
             Span([0], 64, [1]),
-            Span([0], 0, [1], 32),
+            Span([0], 0, [1], SESSIONS),
             Span([0], 0, [96]),
         ):
             with pytest.raises(ValueError, match=r"page|slot|vocabulary"):
                 engine.step([span])
-        for call in (lambda: engine.copy_page(0, beyond), lambda: engine.logits(32), lambda: engine.copy_logits(0, -1)):
+        for call in (
+            lambda: engine.copy_page(0, beyond),
+            lambda: engine.logits(SESSIONS),
+            lambda: engine.copy_logits(0, -1),
+        ):
             with pytest.raises(ValueError, match=r"page|slot"):
                 call()

@@ -37,7 +37,7 @@ WEIGHT_TYPES = tuple(Tiny("qwen3", kind, head_norms=True, head_length=64) for ki
 
 @contextmanager
 def open_tiny(
-    path: Path, *, context: int = 192, sessions: int = 32, kv_type: KVType = KVType.F32, threads: int = 2
+    path: Path, *, context: int = 192, sessions: int = 64, kv_type: KVType = KVType.F32, threads: int = 2
 ) -> Iterator[MeasuredEngine]:
     """Open a model's engine for the time of a `with`."""
     engine = open_model(path, Wanted(context, sessions, kv_type, threads=threads)).engine

@@ -5,7 +5,7 @@ and the server.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -112,6 +112,11 @@ class Wanted:
     cache_reserve_bytes: int | None = None
     threads: int | None = None
     device: DeviceKind = "cpu"
+    logits_rows: int | None = None
+    """Rows of logits to keep, where they are not as many as sessions: a measurement, or a text's every token."""
+    fused: bool = True
+    graphs: bool = True
+    """On a GPU: off for one operation a launch, and for launches one by one. Neither changes a bit."""
 
 
 def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> Loaded:
@@ -147,6 +152,11 @@ def read_model(reader: FileReader) -> ModelFile:
 
 def plan_worker(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None = None) -> CapacityPlan:
     """Plan a worker on this machine or on `gpu`; CannotFit, BadDemand as `plan_capacity` has them."""
+    plan = _planned(model, wanted, gpu)
+    return plan if wanted.logits_rows is None else replace(plan, sessions=wanted.logits_rows)
+
+
+def _planned(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None) -> CapacityPlan:
     weights = weight_bytes(model.shape, model.header.tensors)
     sessions = wanted.sessions
     if sessions is None and wanted.memory_bytes is None and wanted.cache_reserve_bytes is None:

@@ -28,10 +28,10 @@ def open_on_gpu(
     reader: FileReader,
     wanted: Wanted,
     progress: Progress | None = None,
-    settings: Settings | None = None,
 ) -> Loaded:
     """Open a checked model on the first GPU. GpuFault where there is none, or its driver is too old."""
     check_kv_type(wanted.kv_type)
+    settings = Settings(fused=wanted.fused, graphs=wanted.graphs)
     gpu = Gpu()
     plan = plan_worker(model, wanted, gpu_memory(wanted.memory_bytes or gpu.memory_bytes, gpu.name))
     pack: Packing[PackedMatrix] = packing

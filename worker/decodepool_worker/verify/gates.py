@@ -19,7 +19,7 @@ from decodepool_worker.verify.session_gates import (
 )
 from decodepool_worker.verify.witness import Witness
 
-WIDTHS = (2, 3, 4, 5, 8, 13, 16, 32)
+WIDTHS = (2, 3, 4, 5, 8, 13, 16, 17, 31, 32, 48, 64)
 CHUNKS = (1, 7, 64)
 
 

@@ -14,7 +14,7 @@ from decodepool_worker.verify.witness import Memory, Witness
 CONTEXT_TOKENS = 3 * PAGE_TOKENS
 """What a session of a lab may hold."""
 
-SESSIONS = 32
+SESSIONS = 64
 """Sessions, and so logits rows, that a lab needs: its widest step."""
 
 STREAM_LENGTHS = (2 * PAGE_TOKENS + 4, PAGE_TOKENS + 4, 20)
