@@ -153,6 +153,7 @@ def served_bytes(service: Service, engine: ByteEngine, *, context_tokens: int = 
         context_tokens=context_tokens,
         sessions=sessions,
         observe_step=service.metrics.observe_step,
+        tag=service.tag,
     )
     planned = {
         "weight_bytes": 100_000_000,

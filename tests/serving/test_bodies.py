@@ -8,8 +8,8 @@ import time
 from typing import get_args
 
 import pytest
+from decodepool_sizing.api_errors import ApiError
 from decodepool_worker.engine.sampling import RANGES
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.fields import Body, SamplingFields
 from decodepool_worker.serving.openai_bodies import ChatCompletion, Completion
 from decodepool_worker.serving.session_bodies import AppendTokens, CreateSession, DecodeSession, ForkSession, Tokenize

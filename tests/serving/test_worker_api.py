@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import pytest
+from decodepool_sizing.api_errors import FAULTS
 from decodepool_worker.serving.application import MAX_BODY_BYTES
-from decodepool_worker.serving.errors import FAULTS
 from decodepool_worker.serving.routes import ROUTES
 from decodepool_worker.serving.service import Phase
 from prometheus_client.parser import text_string_to_metric_families

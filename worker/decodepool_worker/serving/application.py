@@ -11,9 +11,9 @@ import time
 from importlib.metadata import version
 
 from aiohttp import HttpVersion11, web
+from decodepool_sizing.api_errors import ApiError
 
 from decodepool_worker.serving.connections import Connection
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.openapi import document
 from decodepool_worker.serving.requests import json_answer
 from decodepool_worker.serving.routes import ROUTES, Handler

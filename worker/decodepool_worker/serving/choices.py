@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
+from decodepool_sizing.api_errors import ApiError
+
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.decoding import Event
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.service import Served
 from decodepool_worker.sessions.checks import SEED_LIMIT
 from decodepool_worker.sessions.decodes import DecodeRequest

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from aiohttp import web
+from decodepool_sizing.api_errors import ApiError
 
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.requests import json_answer
 from decodepool_worker.serving.service import Service
 from decodepool_worker.serving.sockets import BACKLOG

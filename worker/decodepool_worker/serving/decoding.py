@@ -7,7 +7,8 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from decodepool_worker.serving.errors import ApiError
+from decodepool_sizing.api_errors import ApiError
+
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Phase, Service
 from decodepool_worker.sessions.events import EndEvent, TokenEvent

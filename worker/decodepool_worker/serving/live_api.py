@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
+from decodepool_sizing.session_ids import random_of
 
 from decodepool_worker.serving.requests import json_answer
 from decodepool_worker.serving.service import Served, Service, service_of
@@ -18,8 +19,8 @@ from decodepool_worker.sessions.session import SessionInfo
 SHOWN_PAGES = 8192
 """Physical pages drawn one by one; of a larger pool the page shows the sums alone."""
 
-SHOWN_ID_CHARACTERS = 8
-"""Of an id's 24: the 92 random bits that stay unsaid are beyond guessing."""
+SHOWN_ID_CHARACTERS = 6
+"""Of an id's 22 random ones: the 92 bits that stay unsaid are beyond guessing."""
 
 HEADERS = {
     "Cache-Control": "no-cache",
@@ -93,7 +94,7 @@ def page_letters(uses: Sequence[PageUse]) -> str:
 
 def short_id(session_id: str) -> str:
     """Return what tells sessions apart on the page, and lets nobody use them."""
-    return session_id[:SHOWN_ID_CHARACTERS]
+    return "s-" + random_of(session_id)[:SHOWN_ID_CHARACTERS]
 
 
 def _session(info: SessionInfo) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def _served(loaded: Loaded, name: str, service: Service) -> Served:
         context_tokens=plan.context_tokens,
         sessions=plan.sessions,
         observe_step=service.metrics.observe_step,
+        tag=service.tag,
     )
     return Served(
         name=name,

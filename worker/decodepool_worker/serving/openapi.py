@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from decodepool_sizing.api_errors import FAULTS
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from decodepool_worker.serving.answers import ErrorAnswer
-from decodepool_worker.serving.errors import FAULTS
 from decodepool_worker.serving.routes import Route
 
 EVENT = {

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from decodepool_sizing.api_errors import ApiError
 
 from decodepool_worker.engine.rows import Sampling
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.fields import Body, SamplingFields
 from decodepool_worker.serving.service import Phase, service_of
 from decodepool_worker.serving.sse import compact

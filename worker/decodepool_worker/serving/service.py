@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 from aiohttp import web
+from decodepool_sizing.api_errors import ApiError
 
 from decodepool_worker.serving.auth import ApiKeys
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.history import History
 from decodepool_worker.serving.metrics import Metrics
 from decodepool_worker.serving.offload import Offload
@@ -62,9 +62,10 @@ class Served:
 class Service:
     """One worker process as its handlers see it."""
 
-    def __init__(self, keys: ApiKeys | None = None, metrics: Metrics | None = None) -> None:
+    def __init__(self, keys: ApiKeys | None = None, metrics: Metrics | None = None, *, tag: str | None = None) -> None:
         self.phase = Phase.LOADING
         self.keys = keys or ApiKeys()
+        self.tag = tag
         self.metrics = metrics or Metrics()
         self.offload = Offload()
         self.history = History(self.stats, lambda: self.metrics.stepping_seconds)

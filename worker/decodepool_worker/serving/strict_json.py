@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from decodepool_worker.serving.errors import ApiError
+from decodepool_sizing.api_errors import ApiError
 
 MAX_DEPTH = 64
 """Containers inside containers. The deepest sound body (logprobs aside, which only go out) needs five."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiohttp import web
+from decodepool_sizing.api_errors import ApiError
 
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.requests import body_of, json_answer
 from decodepool_worker.serving.service import service_of
 from decodepool_worker.serving.session_bodies import Detokenize, Tokenize

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from decodepool_worker.serving.errors import ApiError
+from decodepool_sizing.api_errors import ApiError
+
 from decodepool_worker.sessions.errors import (
     ContextFull,
     Draining,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from decodepool_sizing.api_errors import ApiError
 from pydantic import ValidationError
 
-from decodepool_worker.serving.errors import ApiError
 from decodepool_worker.serving.fields import Body
 from decodepool_worker.serving.strict_json import read_object, shown
 

@@ -24,12 +24,14 @@ class Household:
         slots: int,
         reserve_pages: int,
         remembered_sessions: int,
+        tag: str | None,
     ) -> None:
         self.capacity = slots
         self.memory = SessionMemory(engine, slots, reserve_pages)
         self.sessions = Registry(remembered_sessions)
         self.totals = Totals()
         self._clock = clock
+        self._tag = tag
 
     def require_room(self, context_tokens: int, count: int) -> None:
         """Raise `NoRoom` unless `count` sessions of this context can be admitted."""
@@ -41,7 +43,8 @@ class Household:
         """Take in an idle session, its whole context reserved. Ask `require_room` first."""
         now = self._clock()
         place = self.memory.admit(context_tokens)
-        session = Session(new_id(), tokens, context_tokens, seed, sampling, place, created_at=now, used_at=now)
+        name = new_id(self._tag)
+        session = Session(name, tokens, context_tokens, seed, sampling, place, created_at=now, used_at=now)
         self.sessions.add(session)
         self.totals.sessions_created += 1
         return session

@@ -6,13 +6,15 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from decodepool_sizing.session_ids import session_id
+
 from decodepool_worker.sessions.errors import SessionGone, UnknownSession
 from decodepool_worker.sessions.session import Session
 
 
-def new_id() -> str:
+def new_id(tag: str | None = None) -> str:
     """Make an id that nobody can guess: whoever has it may use the session."""
-    return "s-" + secrets.token_urlsafe(16)
+    return session_id(secrets.token_urlsafe(16), tag)
 
 
 class Registry:

@@ -42,7 +42,7 @@ class Residence:
 
     `context_tokens` is the most, and the default, that a session may have; `sessions` of that size always fit.
     Smaller ones reserve less, but there are never more than `sessions` at once. The engine's pages beyond the reserve
-    serve prefix reuse alone.
+    serve prefix reuse alone. `tag` names this worker in its sessions' ids.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Residence:
         prefill_chunk_rows: int = PAGE_TOKENS,
         remembered_sessions: int = 10_000,
         observe_step: StepObserver | None = None,
+        tag: str | None = None,
     ) -> None:
         self.context_tokens = context_tokens
         self.draining = False
@@ -68,6 +69,7 @@ class Residence:
             slots=sessions,
             reserve_pages=sessions * pages_for(context_tokens, PAGE_TOKENS),
             remembered_sessions=remembered_sessions,
+            tag=tag,
         )
         self._stepper = Stepper(engine, self._household, clock, prefill_chunk_rows, observe_step)
 

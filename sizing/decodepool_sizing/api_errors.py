@@ -1,8 +1,7 @@
 """Every way a request can be refused, as OpenAI's error object.
 
-The table `FAULTS` is the whole list: a code, the status it answers with and OpenAI's `type` for it. Handlers raise
-`ApiError`; what the rooms below raise is translated by `translation.py`; what nobody foresaw becomes `internal_error`
-at the same door.
+The table `FAULTS` is the whole list, of workers and gateways alike: a code, the status it answers with and OpenAI's
+`type` for it. Handlers raise `ApiError`, and what nobody foresaw becomes `internal_error` at the same door.
 """
 
 from __future__ import annotations
@@ -50,6 +49,9 @@ FAULTS: dict[str, Fault] = {
     "loading": Fault(503, UNAVAILABLE, retry_after_seconds=2),
     "draining": Fault(503, UNAVAILABLE, retry_after_seconds=5),
     "engine_failed": Fault(503, UNAVAILABLE, retry_after_seconds=5),
+    "no_ready_worker": Fault(503, UNAVAILABLE, retry_after_seconds=2),
+    "worker_unreachable": Fault(503, UNAVAILABLE, retry_after_seconds=1),
+    "overloaded": Fault(503, UNAVAILABLE, retry_after_seconds=1),
 }
 
 
