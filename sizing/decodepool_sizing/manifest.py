@@ -9,153 +9,35 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from decodepool_sizing import limits
 from decodepool_sizing.errors import BadManifest
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.manifest_faults import fault_lines
+from decodepool_sizing.model_source import Model, ModelSource, SecretRef
 from decodepool_sizing.pod_template import PodTemplate
-from decodepool_sizing.quantities import LARGEST_BYTES, QUANTITY_PATTERN, parse_bytes
+from decodepool_sizing.spec_fields import LABEL_PATTERN, POOL_NAME_PATTERN, Part, Quantity, matches, rule, rules
 from decodepool_sizing.workspace import MAX_STEP_ROWS
 from decodepool_sizing.yaml_text import load_mapping
 
-__all__ = ["BadManifest", "DecodePool", "load_manifest"]
+__all__ = ["BadManifest", "DecodePool", "DecodePoolSpec", "ModelSource", "load_manifest", "parse_manifest"]
 
 API_VERSION = "decodepool.dev/v1alpha1"
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-SUBDOMAIN_PATTERN = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
-RELATIVE_PATH_PATTERN = r"^[^/\x00-\x1f][^\x00-\x1f]*$"
-ABSOLUTE_PATH_PATTERN = r"^/[^\x00-\x1f]+$"
 MAX_NAME = 40
 """Letters of a pool's name: what Kubernetes allows, less what is added to it for the objects a pool owns."""
 MAX_REPLICAS = 1000
+RESOURCE_PATTERN = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._A-Za-z0-9]+$"
 
 
-def _quantity(value: object) -> int:
-    if isinstance(value, str):
-        return parse_bytes(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST_BYTES:
-        raise ValueError("not an amount of memory such as 80Gi")
-    return value
-
-
-Quantity = Annotated[
-    int,
-    BeforeValidator(_quantity),
-    WithJsonSchema(
-        {
-            "x-kubernetes-int-or-string": True,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "pattern": QUANTITY_PATTERN,
-        }
-    ),
-]
-"""Bytes, written as an integer or as `80Gi`."""
-
-
-class Spec(BaseModel):
-    """The manners of every part of the manifest."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
-
-
-class SecretRef(Spec):
-    """A key of a Secret in the pool's namespace."""
-
-    name: str = Field(pattern=SUBDOMAIN_PATTERN, max_length=253, description="Name of the Secret.")
-    key: str = Field(default="token", pattern=r"^[-._a-zA-Z0-9]+$", max_length=253, description="Key in the Secret.")
-
-
-class HTTPSource(Spec):
-    """A model behind a URL whose server answers ranged requests."""
-
-    url: str = Field(pattern=r"^https?://[^\s/]+\S*$", max_length=2048, description="Where the GGUF file is.")
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", description="Digest the file must have.")
-    secret_ref: SecretRef | None = Field(default=None, description="Bearer token to send to the URL's own host.")
-
-
-class PVCSource(Spec):
-    """A model on a volume in the pool's namespace."""
-
-    claim_name: str = Field(pattern=SUBDOMAIN_PATTERN, max_length=253, description="Name of the claim.")
-    path: str = Field(pattern=RELATIVE_PATH_PATTERN, max_length=1024, description="Path of the file on the volume.")
-
-    @field_validator("path")
-    @classmethod
-    def _inside(cls, path: str) -> str:
-        if ".." in path.split("/"):
-            raise ValueError("'..' has no place in it")
-        return path
-
-
-class ImageSource(Spec):
-    """A model inside a container image."""
-
-    reference: str = Field(pattern=r"^\S+$", max_length=512, description="The image, with a tag or a digest.")
-    path: str = Field(pattern=ABSOLUTE_PATH_PATTERN, max_length=1024, description="Path of the file in the image.")
-
-
-class HostPathSource(Spec):
-    """A model on the machine itself."""
-
-    path: str = Field(pattern=ABSOLUTE_PATH_PATTERN, max_length=1024, description="Absolute path of the file.")
-
-
-class ModelSource(Spec):
-    """Where the model comes from: exactly one of the four."""
-
-    http: HTTPSource | None = Field(default=None, description="From a URL.")
-    pvc: PVCSource | None = Field(default=None, description="From a volume.")
-    image: ImageSource | None = Field(default=None, description="From a container image.")
-    host_path: HostPathSource | None = Field(default=None, description="From the machine's own disk.")
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        given = [name for name in ("http", "pvc", "image", "hostPath") if getattr(self, _FIELDS[name]) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"exactly one of http, pvc, image, hostPath is needed; given: {', '.join(given) or 'none'}"
-            )
-        return self
-
-
-_FIELDS = {"http": "http", "pvc": "pvc", "image": "image", "hostPath": "host_path"}
-
-
-class ModelCache(Spec):
-    """A volume that keeps the fetched file between workers."""
-
-    size: Quantity = Field(description="Size of the volume.")
-    storage_class_name: str | None = Field(
-        default=None,
-        pattern=SUBDOMAIN_PATTERN,
-        max_length=253,
-        description="Storage class; the cluster's default where absent.",
-    )
-
-
-class Model(Spec):
-    """The model of a pool."""
-
-    source: ModelSource = Field(description="Where the GGUF file comes from.")
-    cache: ModelCache | None = Field(
-        default=None, description="Volume to keep the file on; each worker fetches where absent."
-    )
-
-
-class Autoscaling(Spec):
+class Autoscaling(Part):
     """Workers by the share of sessions in use."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("self.minReplicas <= self.maxReplicas", "minReplicas must not be more than maxReplicas")
+        )
+    )
 
     min_replicas: int = Field(default=1, ge=1, le=MAX_REPLICAS, description="Fewest workers.")
     max_replicas: int = Field(ge=1, le=MAX_REPLICAS, description="Most workers.")
@@ -169,15 +51,25 @@ class Autoscaling(Spec):
         return self
 
 
-class Accelerator(Spec):
+class Accelerator(Part):
     """What each worker runs on. For `nvidia`, memory comes from here, else from `product`, else from the node."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "self.type != 'cpu' || (!has(self.resource) && !has(self.product) && self.count == 1)",
+                "type cpu takes no resource, no product and no count but 1",
+            )
+        )
+    )
 
     type: Literal["nvidia", "cpu"] = Field(default="nvidia", description="Kind of device.")
     resource: str | None = Field(
         default=None,
-        pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._A-Za-z0-9]+$",
+        pattern=RESOURCE_PATTERN,
         max_length=253,
         description="Resource to ask Kubernetes for: nvidia.com/gpu where absent, or a MIG slice's own.",
+        json_schema_extra=rules(matches(RESOURCE_PATTERN, "must be a resource, such as nvidia.com/mig-1g.10gb")),
     )
     count: int = Field(default=1, ge=1, le=16, description="Devices of one worker.")
     memory: Quantity | None = Field(default=None, description="Memory of one device; for cpu, of the worker.")
@@ -192,19 +84,19 @@ class Accelerator(Spec):
         return self
 
 
-class Drain(Spec):
+class Drain(Part):
     """How a worker is emptied before it goes."""
 
     timeout_seconds: int = Field(default=300, ge=0, le=86_400, description="How long running decodes may take to end.")
 
 
-class Auth(Spec):
+class Auth(Part):
     """Who may use the pool."""
 
     secret_ref: SecretRef = Field(description="API keys, one a line.")
 
 
-class DecodePoolSpec(Spec):
+class DecodePoolSpec(Part):
     """What a pool is to be."""
 
     model: Model = Field(description="The model that every worker serves.")
@@ -220,11 +112,15 @@ class DecodePoolSpec(Spec):
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="Workers.")
     autoscaling: Autoscaling | None = Field(default=None, description="Let use decide how many workers there are.")
-    accelerator: Accelerator = Field(default_factory=Accelerator, description="What each worker runs on.")
+    accelerator: Accelerator = Field(
+        default_factory=Accelerator, description="What each worker runs on.", json_schema_extra={"default": {}}
+    )
     cache_reserve: Quantity | None = Field(
         default=None, description="Memory that caches must leave to sessions; wins over the computed reserve."
     )
-    drain: Drain = Field(default_factory=Drain, description="How workers are emptied.")
+    drain: Drain = Field(
+        default_factory=Drain, description="How workers are emptied.", json_schema_extra={"default": {}}
+    )
     suspend: bool = Field(default=False, description="Keep the pool, run no workers.")
     auth: Auth | None = Field(default=None, description="API keys; anybody may use the pool where absent.")
     template: PodTemplate | None = Field(
@@ -237,14 +133,29 @@ class Metadata(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
-    name: str = Field(pattern=NAME_PATTERN, max_length=MAX_NAME, description="Name of the pool.")
-    namespace: str = Field(default="default", pattern=NAME_PATTERN, max_length=63, description="Namespace of the pool.")
+    name: str = Field(pattern=POOL_NAME_PATTERN, max_length=MAX_NAME, description="Name of the pool.")
+    namespace: str = Field(
+        default="default", pattern=LABEL_PATTERN, max_length=63, description="Namespace of the pool."
+    )
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
 
 
-class DecodePool(Spec):
+class DecodePool(Part):
     """A set of workers that hold resident sessions of one model."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                f"self.metadata.name.size() <= {MAX_NAME}",
+                f"metadata.name: at most {MAX_NAME} letters, since the names of a pool's objects add to it",
+            ),
+            rule(
+                f"self.metadata.name.matches(r'{POOL_NAME_PATTERN}')",
+                "metadata.name: a letter, then lower case letters, digits and '-', since it names a Service too",
+            ),
+        )
+    )
 
     api_version: Literal["decodepool.dev/v1alpha1"] = Field(description="Version of this schema.")
     kind: Literal["DecodePool"] = Field(description="Kind of this object.")

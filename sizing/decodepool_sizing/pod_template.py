@@ -1,34 +1,129 @@
-"""What a user may add to the pods of a pool: Kubernetes' own shapes, passed through as they are."""
+"""What a user may add to the pods of a pool: Kubernetes' own shapes, passed through as they are.
+
+Small shapes are checked at the door, so that a typo in a toleration is refused and not found by the scheduler; large
+ones are left to the API server, which checks them when the pods' Deployment is made. Either way a value stays the
+mapping that the user wrote.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
+
+from decodepool_sizing.manifest_faults import fault_lines
+from decodepool_sizing.spec_fields import Part, matches, rules
 
 Block = dict[str, Any]
+KEEP: dict[str, JsonValue] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
-class PodTemplate(BaseModel):
+class Toleration(Part):
+    """As in a PodSpec."""
+
+    key: str | None = Field(default=None)
+    operator: str | None = Field(default=None)
+    value: str | None = Field(default=None)
+    effect: str | None = Field(default=None)
+    toleration_seconds: int | None = Field(default=None)
+
+
+class EnvironmentVariable(Part):
+    """As in a Container."""
+
+    name: str
+    value: str | None = Field(default=None)
+    value_from: Block | None = Field(default=None, json_schema_extra=KEEP)
+
+
+class PullSecret(Part):
+    """As in a PodSpec."""
+
+    name: str
+
+
+class VolumeMount(Part):
+    """As in a Container."""
+
+    name: str
+    mount_path: str
+    sub_path: str | None = Field(default=None)
+    sub_path_expr: str | None = Field(default=None)
+    read_only: bool | None = Field(default=None)
+    recursive_read_only: str | None = Field(default=None)
+    mount_propagation: str | None = Field(default=None)
+
+
+Amounts = Annotated[
+    Block,
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "x-kubernetes-int-or-string": True,
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+            },
+        }
+    ),
+]
+
+
+class Resources(Part):
+    """As in a Container."""
+
+    requests: Amounts | None = Field(default=None)
+    limits: Amounts | None = Field(default=None)
+    claims: list[Block] | None = Field(default=None, json_schema_extra={"items": {"type": "object", **KEEP}})
+
+
+def _checked_as(shape: type[Part]) -> AfterValidator:
+    def check(block: Block) -> Block:
+        try:
+            shape.model_validate(block)
+        except ValidationError as error:
+            raise ValueError("; ".join(fault_lines(error, shape))) from None
+        return block
+
+    return AfterValidator(check)
+
+
+def _schema_of(shape: type[Part]) -> WithJsonSchema:
+    return WithJsonSchema(shape.model_json_schema())
+
+
+TolerationBlock = Annotated[Block, _checked_as(Toleration), _schema_of(Toleration)]
+EnvironmentBlock = Annotated[Block, _checked_as(EnvironmentVariable), _schema_of(EnvironmentVariable)]
+PullSecretBlock = Annotated[Block, _checked_as(PullSecret), _schema_of(PullSecret)]
+VolumeMountBlock = Annotated[Block, _checked_as(VolumeMount), _schema_of(VolumeMount)]
+ResourcesBlock = Annotated[Block, _checked_as(Resources), _schema_of(Resources)]
+OpenBlock = Annotated[Block, WithJsonSchema({"type": "object", **KEEP})]
+
+
+class PodTemplate(Part):
     """Additions to a worker's pod. What the pool itself decides (command, ports, probes, model volume) is not here."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+    model_config = ConfigDict(title="PodTemplate")
 
     labels: dict[str, str] = Field(default_factory=dict, description="Labels of the pods.")
     annotations: dict[str, str] = Field(default_factory=dict, description="Annotations of the pods.")
     image: str | None = Field(
-        default=None, pattern=r"^\S+$", max_length=512, description="Worker image in place of the default."
+        default=None,
+        pattern=r"^\S+$",
+        max_length=512,
+        description="Worker image in place of the default.",
+        json_schema_extra=rules(matches(r"^\S+$", "must be an image, such as registry.example/worker:1.0")),
     )
-    image_pull_secrets: list[Block] = Field(default_factory=list, description="As in a PodSpec.")
+    image_pull_secrets: list[PullSecretBlock] = Field(default_factory=list, description="As in a PodSpec.")
     node_selector: dict[str, str] = Field(default_factory=dict, description="As in a PodSpec.")
-    tolerations: list[Block] = Field(default_factory=list, description="As in a PodSpec.")
-    affinity: Block | None = Field(default=None, description="As in a PodSpec.")
-    topology_spread_constraints: list[Block] = Field(default_factory=list, description="As in a PodSpec.")
+    tolerations: list[TolerationBlock] = Field(default_factory=list, description="As in a PodSpec.")
+    affinity: OpenBlock | None = Field(default=None, description="As in a PodSpec.")
+    topology_spread_constraints: list[OpenBlock] = Field(default_factory=list, description="As in a PodSpec.")
     priority_class_name: str | None = Field(default=None, description="As in a PodSpec.")
     runtime_class_name: str | None = Field(default=None, description="As in a PodSpec.")
     service_account_name: str | None = Field(default=None, description="As in a PodSpec.")
-    resources: Block | None = Field(default=None, description="As in a Container; the accelerator's resource is added.")
-    env: list[Block] = Field(default_factory=list, description="As in a Container.")
-    volumes: list[Block] = Field(default_factory=list, description="As in a PodSpec.")
-    volume_mounts: list[Block] = Field(default_factory=list, description="As in a Container.")
+    resources: ResourcesBlock | None = Field(
+        default=None, description="As in a Container; the accelerator's resource is added."
+    )
+    env: list[EnvironmentBlock] = Field(default_factory=list, description="As in a Container.")
+    volumes: list[OpenBlock] = Field(default_factory=list, description="As in a PodSpec.")
+    volume_mounts: list[VolumeMountBlock] = Field(default_factory=list, description="As in a Container.")
