@@ -46,7 +46,7 @@ def _without_null(node: Schema) -> Schema:
     if len(kinds) != 1:
         return node
     outside = {key: value for key, value in node.items() if key != "anyOf"}
-    merged = kinds[0] | outside
+    merged: Schema = kinds[0] | outside
     if both := [*kinds[0].get(_RULES, []), *outside.get(_RULES, [])]:
         merged[_RULES] = both
     return merged
