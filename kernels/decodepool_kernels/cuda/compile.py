@@ -20,6 +20,8 @@ from decodepool_kernels.cuda.errors import CannotCompile
 
 SOURCES = Path(__file__).parent / "sources"
 OLDEST_ARCHITECTURE = 80
+HOPPER = "sm_90a"
+"""Compute capability 9.0 with what only it has: products of whole warpgroups, registers given from warp to warp."""
 OPTIONS = ("--std=c++17", "--fmad=false")
 """No contraction: what is fused is written fused, so that every variant of a kernel rounds alike."""
 
@@ -49,6 +51,8 @@ def target_of(capability: int) -> str:
             "the oldest that the kernels run on"
         )
     known = nvrtc.architectures()
+    if capability == 90:
+        return HOPPER
     return f"sm_{capability}" if capability in known else f"compute_{max(arch for arch in known if arch <= capability)}"
 
 

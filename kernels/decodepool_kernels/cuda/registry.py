@@ -22,13 +22,16 @@ KINDS = tuple(dict.fromkeys([*(quant_kind(layout) for layout in QUANT_LAYOUTS.va
 
 @dataclass(frozen=True)
 class Kernel:
-    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64."""
+    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64.
+    `only` is the target that a kernel is for, where it is not for every one.
+    """
 
     source: str
     reference: str
     exact_against: str
     variants: Mapping[str, tuple[int, ...]]
     has_kinds: bool = False
+    only: str | None = None
 
     @property
     def entry(self) -> str:
@@ -81,6 +84,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
         Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),
+        Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
         Kernel("argmax.cu", "numpy's argmax, to the bit", "itself at any width", {}),
     )
 }  # fmt: skip
