@@ -103,10 +103,10 @@ def random_weights(gpu: Gpu, weight_type: str) -> Placed:
         address = gpu.allocate(size)
         for at in range(0, size, packed.size_bytes):
             gpu.copy(address + at, source, min(packed.size_bytes, size - at))
-        matrices[name] = DeviceMatrix(packed.kind, outputs, inputs, packed.zero, address)
+        matrices[name] = DeviceMatrix(packed.kind, outputs, inputs, packed.zero, address, size)
         step_bytes += 0 if name == "token_embd.weight" else size
     gpu.synchronize()
-    return Placed(Weights(matrices, vectors), step_bytes)
+    return Placed(Weights(matrices, vectors, step_bytes), step_bytes)
 
 
 def _uploaded(gpu: Gpu, data: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> int:

@@ -43,17 +43,13 @@ def upload_weights(
 ) -> Weights:
     """Copy a model's weights to the device."""
 
-    def placed(array: NDArray[np.uint8] | NDArray[np.float32]) -> int:
-        address = gpu.allocate(array.nbytes)
-        gpu.upload(address, np.ascontiguousarray(array))
-        return address
-
     on_device = {
-        name: DeviceMatrix(m.kind, m.outputs, m.inputs, m.zero, placed(m.data)) for name, m in matrices.items()
+        name: DeviceMatrix(m.kind, m.outputs, m.inputs, m.zero, gpu.place(m.data), m.size_bytes)
+        for name, m in matrices.items()
     }
-    addresses = {name: placed(vector) for name, vector in vectors.items()}
-    gpu.synchronize()
-    return Weights(on_device, addresses)
+    addresses = {name: gpu.place(vector) for name, vector in vectors.items()}
+    taken = sum(m.size_bytes for m in matrices.values()) + sum(vector.nbytes for vector in vectors.values())
+    return Weights(on_device, addresses, taken)
 
 
 class CudaBackend:

@@ -34,12 +34,13 @@ class Function:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch with all it needs, and what a profile calls it."""
+    """One kernel launch with all it needs, and what a profile tells of it: a name, the bytes of weights it reads."""
 
     name: str
     function: Function
     grid: tuple[int, int]
     arguments: tuple[Argument, ...]
+    weight_bytes: int = 0
 
 
 class Gpu:
@@ -81,6 +82,12 @@ class Gpu:
         _ok(driver.cuMemsetD8Async(address, 0, max(size_bytes, 1), self._stream))
         return address
 
+    def release(self, address: int) -> None:
+        """Give an allocation back, once everything asked so far is done."""
+        self.synchronize()
+        self._allocations.remove(address)
+        _ok(driver.cuMemFree(address))
+
     def pinned(self, words: int) -> NDArray[np.int32]:
         """Return int32 in memory that copies to and from the device run beside everything else."""
         address = int(_ok(driver.cuMemHostAlloc(4 * words, 0)))
@@ -90,8 +97,19 @@ class Gpu:
     def used_bytes(self) -> int:
         """Return the device memory that is taken, by whomever."""
         self.enter()
-        free, total = _ok(driver.cuMemGetInfo())
-        return int(total) - int(free)
+        return self.memory_bytes - self.free_bytes()
+
+    def free_bytes(self) -> int:
+        """Return the device memory that nobody has taken."""
+        free, _ = _ok(driver.cuMemGetInfo())
+        return int(free)
+
+    def place(self, array: NDArray[Any]) -> int:
+        """Return the address of an array's bytes on the device."""
+        address = self.allocate(array.nbytes)
+        self.upload(address, np.ascontiguousarray(array))
+        self.synchronize()
+        return address
 
     def upload(self, address: int, array: NDArray[Any], size_bytes: int | None = None) -> None:
         """Copy a contiguous array (its first bytes) to the device, in stream order."""

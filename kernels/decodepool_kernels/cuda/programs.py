@@ -55,7 +55,7 @@ class Programs:
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
-        return [Launch(_product_name(record), function, (blocks, 1), arguments)]
+        return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
@@ -64,7 +64,7 @@ class Programs:
         defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
-        product = Launch(_product_name(record), function, (blocks, 1), arguments)
+        product = Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))
         if not cut.split:
             return [product]
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
@@ -99,6 +99,10 @@ class Programs:
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand
+
+
+def _weight_bytes(record: Record) -> int:
+    return sum(part.matrix.size_bytes for part in record.parts)
 
 
 def _product_name(record: Record) -> str:

@@ -22,14 +22,16 @@ class DeviceMatrix:
     inputs: int
     zero: int
     address: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Matrices and the addresses of f32 vectors (padded to a whole block) by tensor name."""
+    """Matrices and the addresses of f32 vectors (padded to a whole block) by tensor name, and the bytes of them all."""
 
     matrices: Mapping[str, DeviceMatrix]
     vectors: Mapping[str, int]
+    size_bytes: int
 
 
 @dataclass(frozen=True)

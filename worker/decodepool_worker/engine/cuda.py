@@ -19,6 +19,7 @@ from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
 from decodepool_worker.engine.drawing import Drawers
+from decodepool_worker.engine.gpu_report import GpuReport
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sampled, Span
 
 
@@ -64,6 +65,11 @@ class CudaEngine:
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows
         self.vocabulary_size = shape.vocabulary_size
+
+    @property
+    def report(self) -> GpuReport:
+        """What measures steps on this GPU."""
+        return GpuReport(self._gpu, self._backend)
 
     @property
     def workspace_bytes(self) -> int:

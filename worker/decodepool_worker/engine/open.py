@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cuda.errors import GpuFault
@@ -27,6 +27,9 @@ from decodepool_worker.engine.fingerprint import stream_fingerprint
 from decodepool_worker.engine.rows import Engine
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import LoadedWeights, Progress, load_weights
+
+if TYPE_CHECKING:
+    from decodepool_worker.engine.gpu_report import GpuReport
 
 DEFAULT_SESSIONS = 8
 """Sessions of a worker that is told neither how many nor how much memory."""
@@ -73,6 +76,7 @@ class Loaded:
     loaded_weight_bytes: int
     resident_bytes: Callable[[], int] = process_bytes
     base_bytes: int = PROCESS_BASE_BYTES
+    gpu: GpuReport | None = None
 
     def measured(self) -> dict[str, int]:
         """Return what is really allocated, in bytes under the plan's names, and the process's resident memory."""

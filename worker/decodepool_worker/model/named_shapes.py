@@ -1,4 +1,4 @@
-"""Models known by name alone, to be measured without a file: their headers, as files of these weight types have them."""
+"""Models known by name alone, to be measured without a file: their headers, as files of such weights have them."""
 
 from __future__ import annotations
 

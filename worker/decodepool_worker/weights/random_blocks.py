@@ -76,5 +76,5 @@ def _half_bytes(value: float) -> NDArray[np.uint8]:
 
 def _values(decoded: Codes, zero: int) -> NDArray[Any]:
     codes = decoded.codes.astype(np.float64).reshape(*decoded.scales.shape, -1) - zero
-    values = codes * decoded.scales[..., None]
+    values: NDArray[Any] = codes * decoded.scales[..., None]
     return values if decoded.minima is None else values + decoded.minima[..., None]
