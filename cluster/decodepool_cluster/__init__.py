@@ -1,1 +1,1 @@
-"""A real Kubernetes cluster on one Linux machine, from pinned sources: for `make cluster` and the tests."""
+"""A real Kubernetes cluster on one Linux machine, from pinned sources: `make cluster` and the tests run on it."""

@@ -1,0 +1,84 @@
+"""The command line: `python -m decodepool_cluster --help`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from decodepool_cluster import addresses, tools
+from decodepool_cluster.cluster import Cluster
+from decodepool_cluster.linux import ClusterFault
+
+HOME = Path(__file__).parents[2] / ".cluster"
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+
+@app.callback()
+def choose(context: typer.Context, home: Annotated[Path, typer.Option(help="The cluster's folder.")] = HOME) -> None:
+    """A real Kubernetes cluster on this machine; root is needed."""
+    context.obj = Cluster(home, tools.tools_folder())
+
+
+@app.command()
+def build() -> None:
+    """Install the Debian packages and build the tools that are missing; print where they are."""
+    typer.echo(tools.build())
+
+
+@app.command()
+def start(
+    context: typer.Context,
+    nodes: Annotated[int, typer.Option(min=0, max=addresses.MOST_NODES, help="How many real nodes.")] = 1,
+) -> None:
+    """Start a bare cluster: control plane and nodes."""
+    tools.build()
+    context.obj.start(nodes)
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def execute(context: typer.Context, command: list[str]) -> None:
+    """Run a command inside the cluster's network, with its kubectl, helm and KUBECONFIG."""
+    cluster: Cluster = context.obj
+    inside = cluster.inside(*command)
+    os.execvpe(inside[0], inside, cluster.environment)  # noqa: S606 - the command is the user's own
+
+
+@app.command()
+def load(context: typer.Context, archive: Path) -> None:
+    """Import an image archive into every node."""
+    context.obj.load(archive)
+
+
+@app.command()
+def kill(context: typer.Context, part: str) -> None:
+    """Kill a part at once: etcd, kube-apiserver, node-1, ..."""
+    context.obj.kill(part)
+
+
+@app.command()
+def revive(context: typer.Context, part: str) -> None:
+    """Start a killed part again."""
+    context.obj.revive(part)
+
+
+@app.command()
+def stop(context: typer.Context) -> None:
+    """Stop the cluster and remove every trace of it."""
+    context.obj.stop()
+
+
+def main() -> None:
+    """Run a command; a fault outside is one line and exit code 1."""
+    try:
+        app()
+    except ClusterFault as fault:
+        sys.exit(f"decodepool_cluster: {fault}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""The cluster: start it, use it, break and mend its parts, stop it without a trace.
+
+The whole of it lives in one network namespace that has no link to the outside: fixed ports never collide, no packet can
+leave, nothing of the machine's own network changes. Pods are routed and not bridged. Everything it writes is under its
+home.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import AbstractContextManager, suppress
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from decodepool_cluster import addresses, archives, linux, parts, settings
+from decodepool_cluster.linux import ClusterFault, run, wait_until
+from decodepool_cluster.pki import Authority, Identity
+from decodepool_cluster.processes import Processes
+
+START_SECONDS = 60
+NODES_SECONDS = 120
+MODELS = "decodepool/models"
+"""Where models lie on a node, under its /var/lib."""
+
+
+class Cluster:
+    """A cluster in a folder, running or not. All that fails outside of it is a ClusterFault.
+
+    Its parts are named as in `parts.CONTROL_PLANE`, and `node-1` to `node-9`.
+    """
+
+    def __init__(self, home: Path, tools: Path) -> None:
+        self.home = home.resolve()
+        self.tools = tools.resolve()
+        self.network = self.home / "network"  # a mount that keeps the network namespace alive
+        self.cgroup = "decodepool-" + sha256(bytes(self.home)).hexdigest()[:8]
+        self.authority = Authority(self.home / "pki")
+        self.processes = Processes(self.home)
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The environment in which `kubectl` and `helm` are the cluster's own, and keep nothing outside of it."""
+        path = f"{self.tools}:{os.environ['PATH']}"
+        kept = {f"HELM_{kind}_HOME": f"{self.home}/helm" for kind in ("CACHE", "CONFIG", "DATA")}
+        own = {"KUBECONFIG": f"{self.home}/admin.kubeconfig", "KUBECACHEDIR": f"{self.home}/kubectl"}
+        return os.environ | {"PATH": path} | own | kept
+
+    # The whole
+
+    def start(self, nodes: int = 1) -> None:
+        """Start anew, with `nodes` real nodes, and return once they are ready."""
+        self.stop()
+        (self.home / "images").mkdir(parents=True)
+        archives.write_pause(self.home / "images" / "pause.tar")
+        self._make_network()
+        self._make_identities()
+        self._write("kube-proxy.json", settings.kube_proxy(self.home))
+        self._write("Corefile", settings.corefile(self.home))
+        self._write("resolv.conf", settings.RESOLV_CONF)
+        for part in parts.CONTROL_PLANE:
+            self.revive(part)
+            if part == "kube-apiserver":
+                wait_until(self.is_serving, "the API server", START_SECONDS)
+        self.add_nodes(nodes)
+
+    def add_nodes(self, nodes: int) -> None:
+        """Have node-1 to node-`nodes` running and ready."""
+        names = list(addresses.NODES)[:nodes]
+        for name in names:
+            if not self.processes.is_alive(name):
+                self.revive(name)
+        wait_until(lambda: set(names) <= self.ready_nodes(), f"{nodes} ready nodes", NODES_SECONDS)
+
+    def remove_node(self, name: str) -> None:
+        """Take a node away as if it had never been."""
+        self.kill(name)
+        self.kubectl("delete", "node", name, "--ignore-not-found")
+        shutil.rmtree(self.home / "nodes" / name)
+
+    def stop(self) -> None:
+        """End every part and remove every trace: processes, mounts, cgroups, the home."""
+        for name in self.processes.names():
+            self.kill(name)
+        if os.path.ismount(self.network):  # Path.is_mount is False for a file
+            run(["umount", str(self.network)])
+        linux.remove_cgroup(self.cgroup)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def is_running(self) -> bool:
+        """Tell whether the API server answers."""
+        with suppress(ClusterFault, OSError):
+            return self.is_serving()
+        return False
+
+    # Its use
+
+    def entered(self) -> AbstractContextManager[None]:
+        """Have the calling thread, and the threads and processes it starts meanwhile, inside the cluster's network."""
+        return linux.network_of(self.network)
+
+    def enter(self) -> None:
+        """Move the calling thread, and what it starts from now on, into the cluster's network, for good."""
+        linux.move_into(self.network)
+
+    def inside(self, *command: str) -> list[str]:
+        """Return the command that runs `command` inside the cluster's network."""
+        return ["nsenter", f"--net={self.network}", "--", *command]
+
+    def run(self, *command: str, given: str | None = None, seconds: float = 120) -> str:
+        """Run a command inside, `kubectl` and `helm` being the cluster's; return what it printed."""
+        return run(self.inside(*command), environment=self.environment, given=given, seconds=seconds)
+
+    def kubectl(self, *arguments: str, given: str | None = None, seconds: float = 120) -> str:
+        """Run kubectl as the cluster's administrator; `given` is its standard input."""
+        return self.run("kubectl", *arguments, given=given, seconds=seconds)
+
+    def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
+        """Return an object. ClusterFault, saying NotFound, if there is none."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-n", namespace, "-o", "json"))
+        return found
+
+    def items(self, kind: str, namespace: str = "default", selector: str = "") -> list[dict[str, Any]]:
+        """Return the objects of a kind in a namespace, or of several kinds joined by commas."""
+        told = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(told)["items"]
+        return found
+
+    def apply(self, *objects: dict[str, Any], namespace: str = "default") -> None:
+        """Apply objects, by `kubectl apply`, with strict validation."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+        self.kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", given=json.dumps(listed))
+
+    def load(self, archive: Path) -> None:
+        """Import an image archive into every running node, and into those that start later."""
+        kept = self.home / "images" / archive.name
+        kept.unlink(missing_ok=True)
+        try:
+            kept.hardlink_to(archive)
+        except OSError:
+            shutil.copyfile(archive, kept)
+        for node in self.nodes():
+            shell = linux.first_child(self.processes.pid(node))
+            run(["nsenter", f"--target={shell}", "--mount", "ctr", "-n", "k8s.io", "images", "import", str(kept)])
+            (self.node_storage(node) / f"imported-{archive.name}").touch()
+
+    def put_model(self, file: Path) -> None:
+        """Copy a model to /var/lib/decodepool/models of every running node."""
+        for node in self.nodes():
+            folder = self.node_storage(node) / MODELS
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / file.name)
+
+    def node_storage(self, node: str) -> Path:
+        """Return where a node's /var/lib lies on this machine."""
+        return self.home / "nodes" / node / "lib"
+
+    def offer(self, node: str, resource: str, count: int | None) -> None:
+        """Have a node offer `count` of an extended resource, as `nvidia.com/gpu`; None takes it back.
+
+        Nothing is behind it: pods are scheduled by it, and see no device.
+        """
+        path = f"/status/capacity/{resource.replace('/', '~1')}"
+        change = {"op": "remove", "path": path} if count is None else {"op": "add", "path": path, "value": str(count)}
+        self.kubectl("patch", "node", node, "--subresource=status", "--type=json", "-p", json.dumps([change]))
+        wanted = None if count is None else str(count)
+        wait_until(lambda: self._allocatable(node).get(resource) == wanted, f"{node} to offer {count} {resource}")
+
+    # Its parts
+
+    def nodes(self) -> list[str]:
+        """Return the names of the nodes that run."""
+        return sorted(name for name in addresses.NODES if self.processes.is_alive(name))
+
+    def ready_nodes(self) -> set[str]:
+        """Return the names of the nodes that say they are ready."""
+        nodes = json.loads(self.kubectl("get", "nodes", "-o", "json"))["items"]
+        return {node["metadata"]["name"] for node in nodes if _is_ready(node)}
+
+    def kill(self, part: str) -> None:
+        """End one part at once, as a loss of power does, and wait until it is gone."""
+        self.processes.kill(part)
+        linux.remove_cgroup(f"{self.cgroup}/{part}")  # what is left of a node would slow its next start
+
+    def revive(self, part: str) -> None:
+        """Start one part; it finds its data as a kill left it."""
+        if part in addresses.NODES:
+            self.processes.spawn(part, self.inside(*parts.NODE), self.environment | self._prepare_node(part))
+        else:
+            self.processes.spawn(part, self.inside(*parts.CONTROL_PLANE[part](self.home)), self.environment)
+
+    def freeze(self, part: str) -> None:
+        """Stop a part of the control plane in its tracks: its connections stay open and silent."""
+        self.processes.freeze(part)
+
+    def thaw(self, part: str) -> None:
+        """Have a frozen part go on."""
+        self.processes.thaw(part)
+
+    def is_serving(self) -> bool:
+        """Tell whether the API server is ready. ClusterFault if it or etcd has ended."""
+        for part in ("etcd", "kube-apiserver"):
+            if not self.processes.is_alive(part):
+                raise ClusterFault(f"{part} is not running: {self.processes.log(part)} may say why")
+        return self.kubectl("get", "--raw", "/readyz") == "ok"
+
+    def _allocatable(self, node: str) -> dict[str, str]:
+        allocatable: dict[str, str] = self.get("node", node)["status"]["allocatable"]
+        return allocatable
+
+    def _prepare_node(self, name: str) -> dict[str, str]:
+        """Write a node's files; return the environment of its script."""
+        home = self.home / "nodes" / name
+        for folder in ("lib", "log", "sys", "cni"):
+            (home / folder).mkdir(parents=True, exist_ok=True)
+        cgroup = f"{self.cgroup}/{name}"
+        linux.make_cgroup(cgroup)
+        address = addresses.NODES[name]
+        self.authority.issue(name, Identity(f"system:node:{name}", "system:nodes", addresses=(address,)))
+        self._write(f"nodes/{name}/kubeconfig", settings.kubeconfig(self.authority.folder, name))
+        self._write(f"nodes/{name}/kubelet.json", settings.kubelet(self.authority.folder, name, cgroup))
+        self._write(f"nodes/{name}/containerd.toml", settings.containerd(home))
+        self._write(f"nodes/{name}/cni/pods.conflist", settings.pod_network(name))
+        return {"NODE": str(home), "NAME": name, "ADDRESS": address, "IMAGES": str(self.home / "images")}
+
+    def _make_network(self) -> None:
+        self.network.touch()
+        run(["unshare", f"--net={self.network}", "true"])
+        with self.entered():
+            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+            run(["ip", "link", "set", "lo", "up"])
+            for address in (addresses.CONTROL_PLANE, *addresses.NODES.values()):
+                run(["ip", "address", "add", f"{address}/32", "dev", "lo"])
+            # Without a route a connection to a Service fails before kube-proxy's rules can redirect it.
+            run(["ip", "route", "add", addresses.SERVICES, "dev", "lo", "src", addresses.CONTROL_PLANE])
+
+    def _make_identities(self) -> None:
+        self.authority.create()
+        for name, identity in {**parts.SERVERS, **parts.USERS}.items():
+            self.authority.issue(name, identity)
+        for name in parts.USERS:
+            self._write(f"{name}.kubeconfig", settings.kubeconfig(self.authority.folder, name))
+
+    def _write(self, name: str, content: object) -> None:
+        (self.home / name).write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    return any(told["type"] == "Ready" and told["status"] == "True" for told in node["status"].get("conditions", ()))

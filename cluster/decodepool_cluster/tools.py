@@ -1,0 +1,147 @@
+"""The cluster's programs: Debian packages, and tools built once from the Go modules pinned in ../go.
+
+Built tools lie in the user's cache under a digest of their modules: from nothing that takes ten minutes and more, and
+nothing at all after that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from decodepool_sizing.cache_folder import cache_folder
+
+from decodepool_cluster.linux import ClusterFault, run
+
+MODULES = Path(__file__).parents[1] / "go"
+PACKAGES = {  # a Debian package and a file of it that is used
+    "containerd": "/usr/bin/containerd",
+    "runc": "/usr/sbin/runc",
+    "containernetworking-plugins": "/usr/lib/cni/ptp",
+    "iproute2": "/usr/sbin/ip",
+    "iptables": "/usr/sbin/iptables",
+    "nftables": "/usr/sbin/nft",
+    "busybox-static": "/bin/busybox",
+    "mmdebstrap": "/usr/bin/mmdebstrap",
+    "docker.io": "/usr/sbin/dockerd",
+}
+KUBERNETES = "k8s.io/kubernetes"
+VERSION_PACKAGE = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Go module whose `tool` directives name programs, and its linker flags."""
+
+    folder: Path
+    linker_flags: str
+
+    @property
+    def command(self) -> list[str]:
+        """Return the build's command line, but for where it writes."""
+        return ["go", "-C", str(self.folder), "build", "-trimpath", "-buildvcs=false", f"-ldflags={self.linker_flags}"]
+
+    def identity(self) -> bytes:
+        """Return all that decides what is built."""
+        pinned = (self.folder / "go.mod").read_bytes() + (self.folder / "go.sum").read_bytes()
+        return self.linker_flags.encode() + pinned
+
+
+def modules() -> list[Module]:
+    """Return the pinned modules; Kubernetes would else not know its own version."""
+    return [
+        Module(MODULES / "kubernetes", f"-s -w {_version_flags()}"),
+        Module(MODULES / "helm", "-s -w"),
+        Module(MODULES / "coredns", "-s -w"),
+    ]
+
+
+def _version_flags() -> str:
+    pinned = re.search(rf"{KUBERNETES} (v(\d+)\.(\d+)\S*)", (MODULES / "kubernetes" / "go.mod").read_text())
+    assert pinned, "the Kubernetes module pins Kubernetes"
+    values = {"gitVersion": pinned[1], "gitMajor": pinned[2], "gitMinor": pinned[3]}
+    return " ".join(f"-X {VERSION_PACKAGE}.{name}={value}" for name, value in values.items())
+
+
+def tools_folder() -> Path:
+    """Return the folder of the tools that these modules make, whether or not they are built."""
+    digest = sha256(b"\0".join(module.identity() for module in modules()))
+    return cache_folder("cluster") / f"bin-{digest.hexdigest()[:16]}"
+
+
+def are_built() -> bool:
+    """Tell whether the tools are there."""
+    return tools_folder().is_dir()
+
+
+def missing_for_building() -> str | None:
+    """Return in a line why nothing can be built or started here, or None."""
+    if os.geteuid() != 0:
+        return "a local cluster needs root: its nodes are namespaces, mounts and cgroups of this machine"
+    if not are_built() and not shutil.which("go"):
+        return "a local cluster is built from Go modules once: Go 1.21 or newer is needed"
+    if missing_packages() and not shutil.which("apt-get"):
+        return f"a local cluster needs {', '.join(missing_packages())}; they are installed on Debian and Ubuntu alone"
+    return None
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian packages that are not installed."""
+    return [package for package, file in PACKAGES.items() if not Path(file).exists()]
+
+
+def build() -> Path:
+    """Install and build what is missing; return the folder of the tools."""
+    if reason := missing_for_building():
+        raise ClusterFault(reason)
+    if packages := missing_packages():
+        _install(packages)
+    folder = tools_folder()
+    with alone(folder):
+        if not folder.is_dir():
+            _build_into(folder)
+    return folder
+
+
+def _install(packages: list[str]) -> None:
+    _say(f"installing {', '.join(packages)}")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "update", "-qq"], environment=quiet)
+    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment=quiet)
+
+
+def _build_into(folder: Path) -> None:
+    _say("building Kubernetes, etcd, CoreDNS and Helm from their pinned modules, once: about ten minutes on two cores")
+    aside = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    for module in modules():
+        built = subprocess.run(  # noqa: S603 - not `run`: the compiler's output is for the reader
+            [*module.command, "-o", f"{aside}/", "tool"], env={**os.environ, "CGO_ENABLED": "0"}, check=False
+        )
+        if built.returncode:
+            raise ClusterFault(f"building {module.folder.name} failed")
+    (aside / "server").rename(aside / "etcd")  # as its main package is called
+    aside.rename(folder)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, so that of several makers one makes it and the others wait."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
