@@ -10,10 +10,12 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
+
+from decodepool_sizing.ranged_http import CarefulRedirects
 
 from decodepool_cli.faults import Fault
 
@@ -34,13 +36,26 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 class Download:
-    """Appends to `part` what is missing. What is there already is believed only where a digest will tell."""
+    """Appends to `part` what is missing. What is there already is believed only where a digest will tell.
 
-    def __init__(self, url: str, part: Path, *, has_digest: bool, progress: Progress | None = None) -> None:
+    `headers` go to the URL's own host alone, wherever it redirects to.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        part: Path,
+        *,
+        has_digest: bool,
+        progress: Progress | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._url = url
         self._part = part
         self._has_digest = has_digest
         self._progress = progress
+        self._headers = dict(headers or {})
+        self._opener = urllib.request.build_opener(CarefulRedirects)
         self._version: str | None = None
 
     def run(self) -> None:
@@ -68,9 +83,11 @@ class Download:
         if not (self._has_digest or self._version):
             self._part.unlink(missing_ok=True)  # nothing would tell if the file behind the URL is another by now
         have = self._have()
-        request = urllib.request.Request(self._url, headers=self._range_from(have))  # noqa: S310 - the manifest admits http and https alone
+        request = urllib.request.Request(self._url, headers=self._range_from(have))  # noqa: S310 - http and https alone come here
+        for name, value in self._headers.items():
+            request.add_unredirected_header(name, value)
         try:
-            answer = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310 - as above
+            answer = self._opener.open(request, timeout=TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
             with error:
                 self._refused(error, have)

@@ -1,78 +1,41 @@
-"""A model from a URL into the user's cache: resumed where it was cut, checked, and moved into place whole.
-
-The file's name in the cache begins with its digest, where the manifest gives one, else with its URL's: so two never
-share a file. While it comes it is `NAME.part`, which only the holder of `NAME.lock` writes; what is called `NAME` is
-complete: it has the digest, or else a header whose every tensor lies inside the file.
-"""
+"""`decodepool fetch`: a model from a URL into a file, as the pods of a pool do before they serve it."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Annotated
 
-from decodepool_sizing.cache_folder import cache_folder
-from decodepool_sizing.errors import BadModelFile
-from decodepool_sizing.header import read_header
-from decodepool_sizing.readers import file_reader
+import typer
 
-from decodepool_cli.download import Download, Progress
-from decodepool_cli.faults import Fault, bad_input
+from decodepool_cli.faults import DONE, bad_input
+from decodepool_cli.fetching import Remote, fetch_to
+from decodepool_cli.output import progress_bar
 
 
-def fetched(url: str, sha256: str | None = None, progress: Progress | None = None) -> Path:
-    """Return the path of the model behind a URL, after fetching it if need be; `Fault` where it cannot be had."""
-    target = _target(url, sha256)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_name(target.name + ".lock")):
-        if target.exists():
-            return target
-        part = target.with_name(target.name + ".part")
-        Download(url, part, has_digest=sha256 is not None, progress=progress).run()
-        _check(part, url, sha256)
-        part.replace(target)
-    return target
+def fetch(
+    url: Annotated[str, typer.Argument(help="Where the GGUF file is: http or https.", show_default=False)],
+    *,
+    output: Annotated[Path, typer.Option(help="File to write; what is there already is kept.")],
+    sha256: Annotated[str | None, typer.Option(help="Digest the file must have.")] = None,
+    bearer_file: Annotated[Path | None, typer.Option(help="File with a token for the URL's own host.")] = None,
+) -> int:
+    """Fetch a model: resumed where it is cut, checked, and moved into place whole."""
+    if not url.startswith(("http://", "https://")):
+        raise bad_input(f"{url}: http and https URLs are fetched")
+    if sha256 is not None and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
+        raise bad_input(f"--sha256: {sha256!r} is not 64 digits of 0-9a-f")
+    with progress_bar("model") as progress:
+        fetch_to(output, Remote(url, sha256, _authorization(bearer_file)), progress)
+    return DONE
 
 
-def _target(url: str, sha256: str | None) -> Path:
-    name = Path(unquote(urlsplit(url).path)).name or "model.gguf"
-    digest = sha256 or hashlib.sha256(url.encode()).hexdigest()
-    return cache_folder("models") / f"{digest[:16]}-{name[-100:]}"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a name: a second fetch of it waits, and then finds it done."""
-    with path.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-
-
-def _check(part: Path, url: str, sha256: str | None) -> None:
-    """Delete a file that is not what it should be; `Fault` says why."""
+def _authorization(bearer_file: Path | None) -> dict[str, str]:
+    if bearer_file is None:
+        return {}
     try:
-        if sha256 is None:
-            _check_header(part, url)
-        else:
-            _check_digest(part, url, sha256)
-    except Fault:
-        part.unlink()
-        raise
-
-
-def _check_header(part: Path, url: str) -> None:
-    try:
-        with file_reader(part) as reader:
-            read_header(reader)
-    except BadModelFile as error:
-        raise bad_input(f"{url}: {error}; what came was deleted") from None
-
-
-def _check_digest(part: Path, url: str, sha256: str) -> None:
-    with part.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != sha256:
-        raise Fault(f"{url}: its sha256 is {digest}, the manifest says {sha256}; what came was deleted")
+        token = bearer_file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_input(f"--bearer-file: {bearer_file}: {error}") from None
+    if not token or not token.isprintable():
+        raise bad_input(f"--bearer-file: {bearer_file}: one line with a token is needed")
+    return {"Authorization": f"Bearer {token}"}

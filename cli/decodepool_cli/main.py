@@ -33,6 +33,7 @@ COMMANDS: dict[str, Command] = {
     "run": Command("decodepool_cli.run", "run", "Serve a DecodePool manifest on this machine."),
     "generate": Command("decodepool_cli.generate", "generate", "Stream one answer in the terminal."),
     "logits": Command("decodepool_cli.logits", "logits", "Write the raw logits of a text."),
+    "fetch": Command("decodepool_cli.fetch", "fetch", "Fetch a model from a URL into a file, whole or not at all."),
     "verify": Command("decodepool_cli.verify", "verify", "Hold this machine and this file to the exactness gates."),
     "bench": Command("decodepool_cli.bench", "bench", "Measure step time, tokens per second and memory."),
 }

@@ -45,8 +45,12 @@ class Timing:
         return max(self.seconds)
 
 
-def time_prefill(engine: Engine, pages: list[int], tokens: list[int]) -> Timing:
-    """Time a prompt of `tokens`, in steps as wide as they go, with the logits after it. A first run is not counted."""
+def time_prefill(
+    engine: Engine, pages: list[int], tokens: list[int], runs: int = PREFILL_RUNS, *, is_warm: bool = False
+) -> Timing:
+    """Time a prompt of `tokens`, in steps as wide as they go, with the logits after it. A first run is not counted,
+    unless the engine is warm.
+    """
 
     def run() -> None:
         for begin in range(0, len(tokens), engine.max_step_rows):
@@ -54,12 +58,17 @@ def time_prefill(engine: Engine, pages: list[int], tokens: list[int]) -> Timing:
             is_last = begin + len(chunk) == len(tokens)
             engine.step([Span(pages, begin, chunk, 0 if is_last else None)])
 
-    run()
-    return Timing(tuple(_timed(run) for _ in range(PREFILL_RUNS)))
+    if not is_warm:
+        run()
+    return Timing(tuple(_timed(run) for _ in range(runs)))
 
 
-def time_decode(engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY) -> Timing:
-    """Time steps that evaluate and draw one token for each table, whose first `context` tokens are there."""
+def time_decode(
+    engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY, steps: int = MAX_STEPS
+) -> Timing:
+    """Time steps that evaluate and draw one token for each table, whose first `context` tokens are there: at most
+    `steps` of them.
+    """
     last = [0] * len(tables)
     history: list[int] = []  # nothing is penalised
 
@@ -71,7 +80,7 @@ def time_decode(engine: Engine, tables: list[list[int]], context: int, sampling:
     for step in range(WARM_UP_STEPS):
         step_at(context + step)
     seconds: list[float] = []
-    while len(seconds) < MAX_STEPS and (len(seconds) < MIN_STEPS or sum(seconds) < STEP_SECONDS):
+    while len(seconds) < steps and (len(seconds) < MIN_STEPS or sum(seconds) < STEP_SECONDS):
         position = context + WARM_UP_STEPS + len(seconds)
         seconds.append(_timed(lambda: step_at(position)))  # noqa: B023 - called at once
     return Timing(tuple(seconds))

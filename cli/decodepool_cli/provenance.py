@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import psutil
-from decodepool_kernels.cpu.features import HOST_ISA
 from decodepool_sizing.host import usable_cores
 
 UNKNOWN = "unknown"
+COMMIT_VARIABLE = "DECODEPOOL_COMMIT"
+"""Names the commit where there is no checkout: in an image, or where the sources alone were copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,6 @@ class Machine:
     cpu: str
     cores: int
     memory_bytes: int
-    kernel_isa: str
     system: str
     python: str
 
@@ -36,19 +37,27 @@ def machine() -> Machine:
     return Machine(
         cpu=_cpu_model(Path("/proc/cpuinfo")),
         cores=usable_cores(),
-        memory_bytes=psutil.virtual_memory().total,
-        kernel_isa=HOST_ISA,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
     )
 
 
-def provenance() -> dict[str, Any]:
-    """Return machine, commit, version, command and date as JSON has them."""
+def cpu_facts() -> dict[str, str | int]:
+    """Return what figures of the CPU engine depend on beside the machine: the instructions that its kernels use."""
+    from decodepool_kernels.cpu.features import HOST_ISA  # noqa: PLC0415 - a GPU is measured without the compiler
+
+    return {"kernel_isa": HOST_ISA}
+
+
+def provenance(device: Mapping[str, str | int] | None = None) -> dict[str, Any]:
+    """Return machine with the facts of its device (the CPU's by default), commit, version, command and date as JSON has
+    them.
+    """
     return {
-        "machine": asdict(machine()),
-        "commit": commit(Path(__file__)),
-        "decodepool": version("decodepool"),
+        "machine": {**asdict(machine()), **(cpu_facts() if device is None else device)},
+        "commit": os.environ.get(COMMIT_VARIABLE) or commit(Path(__file__)),
+        "decodepool": _version(),
         "command": " ".join([Path(sys.argv[0]).name, *map(_shown, sys.argv[1:])]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -65,6 +74,13 @@ def commit(source: Path) -> str:
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
         return _git(folder, "rev-parse", "HEAD") + ("-dirty" if changes else "")
     except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN
+
+
+def _version() -> str:
+    try:
+        return version("decodepool")
+    except PackageNotFoundError:  # it runs from its sources
         return UNKNOWN
 
 

@@ -14,7 +14,7 @@ from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.manifest import DecodePool, DecodePoolSpec, ModelSource, load_manifest
 
 from decodepool_cli.faults import DONE, bad_input
-from decodepool_cli.fetch import fetched
+from decodepool_cli.fetching import Remote, fetched
 from decodepool_cli.host_paths import FolderMap, parse_maps, path_here
 from decodepool_cli.interrupts import interrupt_on_terminate
 from decodepool_cli.loading import progress_bar, runnable_model
@@ -106,7 +106,7 @@ def _model_path(source: ModelSource, maps: Sequence[FolderMap]) -> Path:
         return path_here(source.host_path.path, maps)
     assert source.http is not None  # the manifest has exactly one source, and the other two were refused
     with progress_bar("model") as progress:
-        return fetched(source.http.url, source.http.sha256, progress)
+        return fetched(Remote(source.http.url, source.http.sha256), progress)
 
 
 def _plan(spec: DecodePoolSpec, model: Path) -> CapacityPlan:

@@ -4,7 +4,8 @@ and the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -122,6 +123,10 @@ class Wanted:
     graphs: bool = True
     """On a GPU: off for one operation a launch, and for launches one by one. Neither changes a bit."""
 
+    def with_room(self, context_tokens: int, sessions: int, logits_rows: int) -> Wanted:
+        """Return the same with other room."""
+        return replace(self, context_tokens=context_tokens, sessions=sessions, logits_rows=logits_rows)
+
 
 def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> Loaded:
     """Open a model file. BadModelFile for a file that is broken or that the engine does not run; CannotFit with the
@@ -138,11 +143,26 @@ def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> 
 
 
 def _open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: Progress | None) -> Loaded:
-    try:
+    with _cuda_extra():
         from decodepool_worker.engine.open_cuda import open_on_gpu  # noqa: PLC0415 - the extra may be missing
+    return open_on_gpu(model, reader, wanted, progress)
+
+
+def open_named_shape(name: str, weights: str, wanted: Wanted) -> Loaded:
+    """Open a shape such as llama-3-8b on a GPU, with random weights such as Q8_0. BadDemand for names that are not
+    known; CannotFit; GpuFault.
+    """
+    with _cuda_extra():
+        from decodepool_worker.engine.random_cuda import open_shape  # noqa: PLC0415 - the extra may be missing
+    return open_shape(name, weights, wanted)
+
+
+@contextmanager
+def _cuda_extra() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise GpuFault(f"the `cuda` extra is not installed: {error}") from error
-    return open_on_gpu(model, reader, wanted, progress)
 
 
 def read_model(reader: FileReader) -> ModelFile:

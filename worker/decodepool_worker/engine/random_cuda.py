@@ -23,13 +23,18 @@ Sample = tuple[int, PackedMatrix]
 """Where a sample lies on the device, and what was put there."""
 
 
-def open_shape(gpu: Gpu, name: str, weights: str, wanted: Wanted) -> Loaded:
+def open_shape(name: str, weights: str, wanted: Wanted) -> Loaded:
     """Open a shape such as llama-3-8b with weights such as Q8_0. BadDemand for names that are not known; CannotFit."""
     header = named_header(name, weights)
     model = ModelFile(header, read_shape(header))
-    plan = planned_on(gpu, model, wanted)
-    placed = random_weights(gpu, header)
-    return opened_around(gpu, model, placed, plan, wanted, digest=f"random {name} {weights}")
+    gpu = Gpu()
+    try:
+        plan = planned_on(gpu, model, wanted)
+        placed = random_weights(gpu, header)
+        return opened_around(gpu, model, placed, plan, wanted, digest=f"random {name} {weights}")
+    except BaseException:
+        gpu.close()
+        raise
 
 
 def random_weights(gpu: Gpu, header: Header) -> Weights:
