@@ -9,7 +9,7 @@ import typer
 
 from decodepool_cli.faults import DONE, bad_input
 from decodepool_cli.fetching import Remote, fetch_to
-from decodepool_cli.output import progress_bar
+from decodepool_cli.loading import progress_bar
 
 
 def fetch(

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 30.0
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
-class _Redirects(urllib.request.HTTPRedirectHandler):
+class CarefulRedirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects, but takes no credential to another host and never leaves encryption."""
 
     def redirect_request(  # noqa: PLR0917 - the signature is urllib's
@@ -56,7 +56,7 @@ class HttpReader:
         self._url = url
         self._headers = dict(headers or {})
         self._timeout_seconds = timeout_seconds
-        self._opener = urllib.request.build_opener(_Redirects)
+        self._opener = urllib.request.build_opener(CarefulRedirects)
         self._identity: str | None = None
         self.file_bytes = 0
         self._first = self._get(0, FIRST_REQUEST_BYTES)

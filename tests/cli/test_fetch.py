@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from decodepool_cli import download
-from decodepool_cli.faults import BAD_INPUT, Fault
-from decodepool_cli.fetch import fetched
+from decodepool_cli.faults import BAD_INPUT, DONE, Fault
+from decodepool_cli.fetch import fetch
+from decodepool_cli.fetching import Remote, fetched
 from decodepool_sizing.cache_folder import cache_folder
 
 from tests.sizing.gguf_bytes import tiny
@@ -41,6 +42,10 @@ class Site:
     stall: threading.Event | None = None
     asked: list[str | None] = field(default_factory=list)
     conditions: list[str | None] = field(default_factory=list)
+    token: str | None = None
+    """The bearer token without which it answers 401."""
+    elsewhere: str | None = None
+    """Where it sends people to."""
 
     @property
     def version(self) -> str:
@@ -56,6 +61,14 @@ def site() -> Iterator[Site]:
         def do_GET(self) -> None:
             known.asked.append(self.headers.get("Range"))
             known.conditions.append(self.headers.get("If-Range"))
+            if known.token and self.headers.get("Authorization") != f"Bearer {known.token}":
+                self.send_error(401)
+                return
+            if known.elsewhere:
+                self.send_response(302)
+                self.send_header("Location", known.elsewhere)
+                self.end_headers()
+                return
             if known.status is not None:
                 self.send_error(known.status)
                 return
@@ -110,24 +123,24 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_model_is_fetched_once(site: Site, cache: Path) -> None:
-    path = fetched(site.url, SHA256)
+    path = fetched(Remote(site.url, SHA256))
     assert path.read_bytes() == CONTENT
     assert path.parent == cache
     assert path.name == f"{SHA256[:16]}-a b.gguf"
-    assert fetched(site.url, SHA256) == path
+    assert fetched(Remote(site.url, SHA256)) == path
     assert site.asked == [None]
 
 
 def test_a_cut_connection_is_resumed_where_it_was_cut(site: Site) -> None:
     site.cuts = 3
-    assert fetched(site.url, SHA256).read_bytes() == CONTENT
+    assert fetched(Remote(site.url, SHA256)).read_bytes() == CONTENT
     assert site.asked == [None, "bytes=512000-", "bytes=768000-", "bytes=896000-"]
 
 
 @pytest.mark.parametrize("tells", ["ETag", "Last-Modified"])
 def test_a_version_lets_a_cut_connection_be_resumed_without_a_digest(site: Site, tells: str) -> None:
     site.tells, site.cuts = tells, 2
-    assert fetched(site.url).read_bytes() == CONTENT
+    assert fetched(Remote(site.url)).read_bytes() == CONTENT
     assert site.asked == [None, "bytes=512000-", "bytes=768000-"]
     assert site.conditions == [None, site.version, site.version]
 
@@ -139,7 +152,7 @@ def test_two_versions_of_a_file_are_never_one_file(
 ) -> None:
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
     site.tells, site.heeds_if_range, site.cuts, site.after_a_cut = tells, heeds, 1, CHANGED
-    assert fetched(site.url).read_bytes() == CHANGED
+    assert fetched(Remote(site.url)).read_bytes() == CHANGED
 
 
 @pytest.mark.parametrize(
@@ -154,7 +167,7 @@ def test_what_cannot_be_resumed_is_begun_again(
     site.cuts = 1
     for name, value in lacks.items():
         setattr(site, name, value)
-    assert fetched(site.url).read_bytes() == CONTENT
+    assert fetched(Remote(site.url)).read_bytes() == CONTENT
 
 
 def test_a_connection_that_gets_no_further_than_one_before_is_no_progress(
@@ -163,13 +176,13 @@ def test_a_connection_that_gets_no_further_than_one_before_is_no_progress(
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
     site.cuts = 1000
     with pytest.raises(Fault, match="the connection was cut"):
-        fetched(site.url)
+        fetched(Remote(site.url))
     assert len(site.asked) == 1 + download.ATTEMPTS
 
 
 def test_a_range_may_come_in_parts(site: Site) -> None:
     site.tells, site.cuts, site.part_bytes = "ETag", 1, 200_000
-    assert fetched(site.url).read_bytes() == CONTENT
+    assert fetched(Remote(site.url)).read_bytes() == CONTENT
     assert site.asked[1:] == ["bytes=512000-", "bytes=712000-", "bytes=912000-"]
 
 
@@ -181,11 +194,11 @@ def test_a_range_may_come_in_parts(site: Site) -> None:
 def test_what_is_no_whole_model_is_not_kept(site: Site, cache: Path, content: bytes, reason: str) -> None:
     site.content, site.has_length = content, False
     with pytest.raises(Fault, match=reason) as refusal:
-        fetched(site.url)
+        fetched(Remote(site.url))
     assert refusal.value.exit_code == BAD_INPUT
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
     site.content = CONTENT
-    assert fetched(site.url).read_bytes() == CONTENT
+    assert fetched(Remote(site.url)).read_bytes() == CONTENT
 
 
 def test_what_has_come_is_kept_be_it_little(site: Site, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +210,7 @@ def test_what_has_come_is_kept_be_it_little(site: Site, cache: Path, monkeypatch
     site.stall = threading.Event()
     try:
         with pytest.raises(KeyboardInterrupt):
-            fetched(site.url, SHA256, interrupt)
+            fetched(Remote(site.url, SHA256), interrupt)
     finally:
         site.stall.set()
     assert [path.read_bytes() for path in cache.glob("*.part")] == [CONTENT[:1000]]
@@ -205,7 +218,7 @@ def test_what_has_come_is_kept_be_it_little(site: Site, cache: Path, monkeypatch
 
 def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:
     site.cuts, site.has_ranges = 1, False
-    assert fetched(site.url, SHA256).read_bytes() == CONTENT
+    assert fetched(Remote(site.url, SHA256)).read_bytes() == CONTENT
 
 
 def test_an_interrupted_fetch_leaves_a_beginning_and_no_model(site: Site, cache: Path) -> None:
@@ -213,48 +226,119 @@ def test_an_interrupted_fetch_leaves_a_beginning_and_no_model(site: Site, cache:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetched(site.url, SHA256, interrupt)
+        fetched(Remote(site.url, SHA256), interrupt)
     assert not (cache / f"{SHA256[:16]}-a b.gguf").exists()
-    assert fetched(site.url, SHA256).read_bytes() == CONTENT
+    assert fetched(Remote(site.url, SHA256)).read_bytes() == CONTENT
 
 
 def test_a_wrong_digest_is_refused_and_nothing_kept(site: Site, cache: Path) -> None:
     with pytest.raises(Fault, match=SHA256):
-        fetched(site.url, "0" * 64)
+        fetched(Remote(site.url, "0" * 64))
     assert [path.name for path in cache.iterdir() if path.suffix != ".lock"] == []
 
 
 def test_a_beginning_that_is_longer_than_the_file_is_thrown_away(site: Site, cache: Path) -> None:
     cache.mkdir(parents=True)
     (cache / f"{SHA256[:16]}-a b.gguf.part").write_bytes(CONTENT + b"more")
-    assert fetched(site.url, SHA256).read_bytes() == CONTENT
+    assert fetched(Remote(site.url, SHA256)).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
 def test_a_refusal_is_told_at_once(site: Site, status: int) -> None:
     site.status = status
     with pytest.raises(Fault, match=str(status)):
-        fetched(site.url)
+        fetched(Remote(site.url))
     assert len(site.asked) == 1
 
 
 def test_a_server_that_is_not_there_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
     with pytest.raises(Fault, match="refused"):
-        fetched("http://127.0.0.1:9/model.gguf")
+        fetched(Remote("http://127.0.0.1:9/model.gguf"))
 
 
 def test_without_a_digest_an_old_beginning_is_not_trusted(site: Site, cache: Path) -> None:
-    path = fetched(site.url)
+    path = fetched(Remote(site.url))
     path.rename(path.with_name(path.name + ".part"))
     path.with_name(path.name + ".part").write_bytes(b"another file's beginning")
-    assert fetched(site.url).read_bytes() == CONTENT
+    assert fetched(Remote(site.url)).read_bytes() == CONTENT
 
 
 def test_two_fetches_of_one_model_are_one_download(site: Site) -> None:
-    threads = [threading.Thread(target=fetched, args=(site.url, SHA256)) for _ in range(4)]
+    threads = [threading.Thread(target=fetched, args=(Remote(site.url, SHA256),)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert site.asked == [None]
+
+
+def test_the_command_writes_the_file_with_a_token_and_keeps_what_is_there(site: Site, tmp_path: Path) -> None:
+    site.token = "hf_secret"
+    bearer, output = tmp_path / "token", tmp_path / "models" / "model.gguf"
+    bearer.write_text("hf_secret\n")
+    assert fetch(site.url, output=output, sha256=SHA256, bearer_file=bearer) == DONE
+    assert output.read_bytes() == CONTENT
+    assert fetch(site.url, output=output, sha256=SHA256, bearer_file=bearer) == DONE
+    assert len(site.asked) == 1
+
+
+def test_without_its_token_a_private_model_is_refused_in_one_line(site: Site, tmp_path: Path) -> None:
+    site.token = "hf_secret"
+    with pytest.raises(Fault, match="401") as caught:
+        fetch(site.url, output=tmp_path / "model.gguf")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_token_does_not_follow_a_redirect_to_another_host(site: Site, tmp_path: Path) -> None:
+    seen: list[str | None] = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(CONTENT)))
+            self.end_headers()
+            self.wfile.write(CONTENT)
+
+        def log_message(self, *args: object) -> None: ...
+
+    other = ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    thread = threading.Thread(target=other.serve_forever)
+    thread.start()
+    try:
+        site.token, site.elsewhere = "hf_secret", f"http://127.0.0.1:{other.server_address[1]}/model.gguf"
+        bearer = tmp_path / "token"
+        bearer.write_text("hf_secret")
+        fetch(site.url, output=tmp_path / "model.gguf", sha256=SHA256, bearer_file=bearer)
+    finally:
+        other.shutdown()
+        thread.join()
+        other.server_close()
+    assert seen == [None]
+
+
+@pytest.mark.parametrize(
+    ("url", "sha256", "told"),
+    [
+        ("ftp://host/model.gguf", None, "http and https"),
+        ("/models/model.gguf", None, "http and https"),
+        ("http://host/model.gguf", "ABC", "--sha256"),
+    ],
+    ids=["ftp", "a path", "a short digest"],
+)
+def test_the_command_refuses_what_it_cannot_fetch(url: str, sha256: str | None, told: str, tmp_path: Path) -> None:
+    with pytest.raises(Fault, match=told) as caught:
+        fetch(url, output=tmp_path / "model.gguf", sha256=sha256)
+    assert caught.value.exit_code == BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"two\nlines", b"\xff"], ids=["absent", "empty", "two lines", "no text"]
+)
+def test_a_token_file_that_is_none_is_named(content: bytes | None, tmp_path: Path) -> None:
+    bearer = tmp_path / "token"
+    if content is not None:
+        bearer.write_bytes(content)
+    with pytest.raises(Fault, match="--bearer-file"):
+        fetch("http://127.0.0.1:9/model.gguf", output=tmp_path / "model.gguf", bearer_file=bearer)
