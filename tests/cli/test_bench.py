@@ -1,10 +1,22 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 from decodepool_cli.provenance import commit
+from decodepool_cli.subjects import step_weight_bytes
+from decodepool_sizing.header import read_header
+from decodepool_sizing.readers import file_reader
+from decodepool_worker.engine.open import Loaded, Wanted, open_model
+
+pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
+
+from decodepool_kernels.cuda.profile import Phase
 
 from tests.cli.conftest import Call
 from tests.cli.models import write_untold
@@ -81,3 +93,104 @@ def test_a_commit_is_named_and_marked_once_something_changed(tmp_path: Path) -> 
     assert len(commit(source)) == 40
     source.write_text("2")
     assert commit(source).endswith("-dirty")
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([], "give one of FILE and --shape"),
+        (["x.gguf", "--shape", "llama-3-8b"], "give one of FILE and --shape"),
+        (["--shape", "llama-3-8b"], "--shape: only with --device cuda"),
+        (["x.gguf", "--profile"], "--profile: only with --device cuda"),
+        (["--shape", "gpt-9", "--device", "cuda"], "no shape is called 'gpt-9'"),
+        (["--shape", "llama-3-8b", "--type", "Q9", "--device", "cuda"], "no weights are called 'Q9'"),
+        (["--shape", "llama-3-8b", "--device", "cuda", "--context", "131072"], "--context: 131072 is more than"),
+    ],
+    ids=str,
+)
+def test_a_shape_asked_for_wrongly_is_told_before_any_gpu_is(call: Call, words: list[str], fault: str) -> None:
+    done = call("bench", *words)
+    assert done.code == 2
+    assert fault in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_type_is_a_shapes_alone(call: Call, untold: Path) -> None:
+    done = call("bench", untold, "--type", "Q8_0")
+    assert done.code == 2
+    assert "--type: a file has its own" in done.err
+
+
+LEAN = """
+import sys
+for name in ("numba", "llvmlite", "pydantic", "psutil", "typer", "rich", "jinja2", "tokenizers", "torch", "aiohttp"):
+    sys.modules[name] = None
+import bench.gpu.h200
+import decodepool_worker.engine.random_cuda
+"""
+
+
+def test_a_gpu_is_measured_with_the_sources_numpy_and_cuda_alone() -> None:
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", LEAN], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@dataclass
+class StillGpu:
+    """Answers as a GPU's report does, of a GPU that takes 1 ms a step."""
+
+    profiled: list[int] = field(default_factory=list)
+
+    def described(self) -> dict[str, str | int]:
+        return {"gpu": "a still GPU", "cuda_driver": "1.0", "nvrtc": "1.0"}
+
+    def read_bandwidth(self) -> float:
+        return 1e9
+
+    def step_seconds(self, rows: int) -> float:
+        return 1e-3
+
+    def phases(self, rows: int) -> list[Phase]:
+        self.profiled.append(rows)
+        return [Phase("attention", 2, 1e-4, 0), Phase("product 8 x 8", 2, 1e-3, 500_000)]
+
+
+@pytest.fixture
+def on_a_still_gpu(monkeypatch: pytest.MonkeyPatch, untold: Path) -> StillGpu:
+    """Have the CPU engine stand for a GPU's."""
+    gpu = StillGpu()
+
+    @contextmanager
+    def opened(file: Path, wanted: Wanted) -> Iterator[Loaded]:
+        loaded = open_model(file, replace(wanted, device="cpu"))
+        yield replace(loaded, gpu=gpu)  # type: ignore[arg-type]
+        loaded.engine.close()
+
+    monkeypatch.setattr("decodepool_cli.engines.opened", opened)
+    return gpu
+
+
+def test_on_a_gpu_steps_stand_beside_their_floor_and_phases_beside_the_bandwidth(
+    call: Call, untold: Path, on_a_still_gpu: StillGpu
+) -> None:
+    words = ("bench", untold, "--device", "cuda", "--widths", "1,3", "--context", 70, "--profile")
+    report = call(*words, "--json").json
+    assert report["read_bytes_per_second"] == 10**9
+    assert report["machine"]["gpu"] == "a still GPU"
+    for row in report["decode"]:
+        assert row["device_ms"] == 1
+        assert row["host_ms"] == pytest.approx(row["step_ms"] - 1, abs=2e-3)
+        weights, kv = step_weights(untold), row["sessions"] * 70 * report["memory"]["planned"]["session_bytes"] // 192
+        assert row["floor_fraction"] == pytest.approx((weights + kv) / 1e6 / row["step_ms"], rel=0.3)
+    assert on_a_still_gpu.profiled == [1, 3]
+    products = [phase for profile in report["profiles"] for phase in profile["phases"] if phase["name"] != "attention"]
+    assert [phase["read_fraction"] for phase in products] == [0.5, 0.5]
+    shown = call(*words)
+    assert "a still GPU, reads 0.00 TB/s" in shown.out
+    assert "of read bandwidth" in shown.out
+
+
+def step_weights(file: Path) -> int:
+    with file_reader(file) as reader:
+        return step_weight_bytes(read_header(reader).tensors)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from decodepool_kernels.cpu.cache import kernel_digest
 from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceKind, DeviceMemory, cpu_memory
@@ -225,7 +224,9 @@ def _enough(demand: Demand, host: DeviceMemory) -> DeviceMemory:
 
 def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threads: int) -> Loaded:
     """Build the graph and the engine around loaded weights."""
-    from decodepool_worker.engine.cpu import CpuEngine  # noqa: PLC0415 - compiled kernels take a second to import
+    from decodepool_kernels.cpu.cache import kernel_digest  # noqa: PLC0415 - compiled kernels take a second to import
+
+    from decodepool_worker.engine.cpu import CpuEngine  # noqa: PLC0415
 
     factors = weights.vectors.get("rope_freqs.weight")
     graph = model_graph(model.shape, model.header, None if factors is None else factors.tolist())

@@ -36,7 +36,7 @@ PLACES: dict[str, ScalePlaces] = {
     "Q5_K": ScalePlaces(0, 2, 15.5),
     "Q6_K": ScalePlaces(208),
 }
-MXFP4_DEVIATION = 3.4
+MXFP4_DEVIATION = 2.93
 """Of a value before its power of two."""
 
 
@@ -49,7 +49,7 @@ def random_bytes(kind: TensorType, inputs: int, outputs: int, random: np.random.
         return _floats(kind, random.standard_normal(count, np.float32) * np.float32(deviation))
     blocks = random.integers(0, 256, (count // kind.block_elements, kind.block_bytes), np.uint8)
     if kind is TensorType.MXFP4:
-        blocks[:, 0] = 128 + round(np.log2(deviation / MXFP4_DEVIATION))
+        blocks[:, 0] = 127 + round(np.log2(deviation / MXFP4_DEVIATION))
         return blocks.tobytes()
     places = PLACES[kind.name]
     _set(blocks, places, 1.0)
