@@ -1,0 +1,40 @@
+"""`python -m decodepool_operator`: run the operator until SIGTERM. Exit 2 for a bad setting, 1 for a failed part."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+
+from decodepool_operator.api import Api
+from decodepool_operator.application import Operator
+from decodepool_operator.logs import configure_logging
+from decodepool_operator.settings import BadSetting, Settings
+
+
+def main() -> int:
+    """Run the operator; return the exit status."""
+    try:
+        settings = Settings.from_environment(os.environ)
+    except BadSetting as fault:
+        print(fault, file=sys.stderr)  # noqa: T201 - the one line that a failed start leaves
+        return 2
+    configure_logging(settings.log_level)
+    log = logging.getLogger("decodepool_operator")
+    log.info("starting", extra={"fields": {"namespaces": list(settings.namespaces) or "all"}})
+    try:
+        asyncio.run(_run(settings))
+    except Exception as error:
+        log.exception("stopped by a fault", extra={"fields": {"fault": str(error)}})
+        return 1
+    log.info("stopped")
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    await Operator(settings, Api.connect()).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

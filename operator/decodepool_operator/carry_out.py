@@ -1,0 +1,172 @@
+"""Doing what a plan says: annotate, apply, delete, scale, in that order, then the status.
+
+Two rules for objects that are not this operator's alone:
+- An object that exists without belonging to the pool is never taken over. The planner is shown it and says so.
+- A field that another manager holds is taken back, since a pool's children are its own; but whoever writes it again and
+  again is not fought. After `FORCES` times within `FORCE_WINDOW_SECONDS` the object is left as it is and told of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from decodepool_operator.api import Api
+from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.kinds import POD_MONITORS, PODS, POOLS, Kind, kind_of
+from decodepool_operator.metrics import Metrics
+from decodepool_operator.state import Object, Plan, Reference
+
+FORCES = 3
+FORCE_WINDOW_SECONDS = 3600.0
+
+
+@dataclass
+class Outcome:
+    """What came of carrying out a plan. `faults`: one stable line for each thing that was refused."""
+
+    written: list[Object] = field(default_factory=list)
+    foreign: list[Object] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    terminating: bool = False
+    unavailable: bool = False
+
+
+class Forces:
+    """How often each object's fields were taken back from somebody else."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._times: dict[tuple[Kind, str, str], deque[float]] = defaultdict(lambda: deque(maxlen=FORCES))
+
+    def may_force(self, kind: Kind, namespace: str, name: str) -> bool:
+        """Whether fields may be taken once more; counts it if so."""
+        times, now = self._times[kind, namespace, name], self._clock()
+        if len(times) == FORCES and now - times[0] < FORCE_WINDOW_SECONDS:
+            return False
+        times.append(now)
+        return True
+
+
+class Carrier:
+    """Writes to the API server. Its methods block; each runs in a thread, one at a time a pool."""
+
+    def __init__(self, api: Api, metrics: Metrics, forces: Forces | None = None) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._forces = forces or Forces()
+
+    def carry_out(self, pool: Object, plan: Plan, known: Mapping[tuple[Kind, str], Object]) -> Outcome:
+        """Do all of a plan but its status. `known`: the children that were observed, by kind and name."""
+        outcome = Outcome()
+        steps: list[Callable[[], None]] = [
+            *(partial(self._annotate, pool, name, annotations, outcome) for name, annotations in plan.annotate),
+            *(partial(self._apply, pool, body, known, outcome) for body in plan.apply),
+            *(partial(self._delete, pool, reference) for reference in plan.delete),
+        ]
+        if plan.replicas is not None:
+            steps.append(partial(self._scale, pool, plan.replicas))
+        for step in steps:
+            if outcome.terminating or outcome.unavailable:
+                break
+            self._try(step, outcome)
+        return outcome
+
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """Return an object, or None where there is none."""
+        try:
+            return self._api.get(kind, namespace, name)
+        except ApiFault as fault:
+            if fault.refusal is Refusal.NOT_FOUND:
+                return None
+            raise
+
+    def write_status(self, pool: Object, status: Object) -> Object:
+        """Replace a pool's status. ApiFault STALE where the pool is not what it was; NOT_FOUND where it is gone."""
+        namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
+        self._count("status", POOLS)
+        return self._api.replace(POOLS, namespace, name, {**pool, "status": status}, "status")
+
+    def _try(self, step: Callable[[], None], outcome: Outcome) -> None:
+        try:
+            step()
+        except ApiFault as fault:
+            self._metrics.errors.labels("carry_out", fault.refusal.value).inc()
+            outcome.terminating |= fault.refusal is Refusal.TERMINATING
+            outcome.unavailable |= fault.refusal is Refusal.UNAVAILABLE
+            if not outcome.terminating:
+                outcome.faults.append(fault.message)
+
+    def _annotate(self, pool: Object, name: str, annotations: Mapping[str, str], outcome: Outcome) -> None:
+        patch: Object = {"metadata": {"annotations": dict(annotations)}}
+        self._count("annotate", PODS)
+        try:
+            outcome.written.append(self._api.merge(PODS, pool["metadata"]["namespace"], name, patch))
+        except ApiFault as fault:
+            if fault.refusal is not Refusal.NOT_FOUND:
+                raise _named(fault, PODS, name) from None
+
+    def _apply(self, pool: Object, body: Object, known: Mapping[tuple[Kind, str], Object], outcome: Outcome) -> None:
+        kind, name = kind_of(body), body["metadata"]["name"]
+        try:
+            if (kind, name) not in known:
+                stranger = self._stranger(pool, kind, name)
+                if stranger is not None:
+                    outcome.foreign.append(stranger)
+                    return
+            outcome.written.append(self._apply_or_force(body, kind, name))
+        except ApiFault as fault:
+            if kind is POD_MONITORS and fault.refusal is Refusal.NOT_FOUND:
+                return  # the CRD went away since it was looked for
+            raise _named(fault, kind, name) from None
+
+    def _apply_or_force(self, body: Object, kind: Kind, name: str) -> Object:
+        self._count("apply", kind)
+        try:
+            return self._api.apply(body)
+        except ApiFault as fault:
+            contested = fault.refusal is Refusal.FIELD_CONFLICT
+            if not contested or not self._forces.may_force(kind, body["metadata"]["namespace"], name):
+                raise
+        self._count("force", kind)
+        return self._api.apply(body, force=True)
+
+    def _stranger(self, pool: Object, kind: Kind, name: str) -> Object | None:
+        """Return the object of a child's name that is not the pool's. A label is no proof; the owner reference is."""
+        found = self.find(kind, pool["metadata"]["namespace"], name)
+        return None if found is None or is_owned(found, pool) else found
+
+    def _delete(self, pool: Object, reference: Reference) -> None:
+        kind = kind_of({"apiVersion": reference.api_version, "kind": reference.kind})
+        self._count("delete", kind)
+        try:
+            self._api.delete(kind, pool["metadata"]["namespace"], reference.name, reference.uid)
+        except ApiFault as fault:
+            raise _named(fault, kind, reference.name) from None
+
+    def _scale(self, pool: Object, replicas: int) -> None:
+        self._count("scale", POOLS)
+        name = pool["metadata"]["name"]
+        try:
+            self._api.merge(POOLS, pool["metadata"]["namespace"], name, {"spec": {"replicas": replicas}}, "scale")
+        except ApiFault as fault:
+            if fault.refusal is not Refusal.NOT_FOUND:
+                raise _named(fault, POOLS, name) from None
+
+    def _count(self, verb: str, kind: Kind) -> None:
+        self._metrics.writes.labels(verb, kind.name).inc()
+
+
+def is_owned(body: Object, pool: Object) -> bool:
+    """Whether an object names the pool as its owner."""
+    owners = body["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == pool["metadata"]["uid"] for owner in owners)
+
+
+def _named(fault: ApiFault, kind: Kind, name: str) -> ApiFault:
+    """Return a fault that says which object it is about."""
+    text = "; ".join(fault.fields) if fault.fields else fault.message
+    return ApiFault(fault.refusal, f"{kind.name} {name}: {fault.refusal}: {text}", fields=fault.fields)

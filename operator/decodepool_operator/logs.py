@@ -1,0 +1,40 @@
+"""Logs on stderr: one JSON object a line, with the record's own fields. What repeats is not logged twice."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+QUIET = {"kopf": logging.WARNING, "kubernetes": logging.WARNING, "urllib3": logging.ERROR}
+"""Libraries that tell more than anybody reads, and from which level on they are heard."""
+
+
+def configure_logging(level: str) -> None:
+    """Send every log record of this process to stderr as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    for name, lowest in QUIET.items():
+        logging.getLogger(name).setLevel(lowest)
+    logging.getLogger("kopf.objects").setLevel(logging.ERROR)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a record: time, level, logger, message, and the record's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = getattr(record, "fields", {})
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **(fields if isinstance(fields, dict) else {}),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)

@@ -1,0 +1,50 @@
+"""Everything the planner is told of one pool, from memory: looking at a pool asks nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from decodepool_operator.kinds import MANAGER
+from decodepool_operator.reports import Reports
+from decodepool_operator.resolve import Resolver
+from decodepool_operator.settings import Settings
+from decodepool_operator.state import Object, Observed
+from decodepool_operator.store import PoolKey, Store
+
+
+@dataclass
+class World:
+    """What one operator knows."""
+
+    settings: Settings
+    store: Store
+    reports: Reports
+    resolver: Resolver
+    has_pod_monitors: bool = False
+    notices: tuple[str, ...] = ()
+    """What is wrong for every pool, one line each, such as a CRD older than this operator."""
+    faults: dict[PoolKey, tuple[str, ...]] = field(default_factory=dict)
+    """What the API refused of each pool's last plan."""
+
+    def observe(self, key: PoolKey, pool: Object) -> Observed:
+        """Return the world around a pool. Begins to read its model where that is due."""
+        return Observed(
+            images=self.settings.images,
+            children=self.store.children(key),
+            pods=self.store.pods(key),
+            nodes=self.store.nodes() if self.settings.reads_nodes else None,
+            reports=self.reports.of(key),
+            resolution=self.resolver.resolution(pool),
+            has_pod_monitors=self.has_pod_monitors,
+            queued=self.reports.queued(key),
+            faults=self.notices + self.faults.get(key, ()),
+        )
+
+    def is_watched(self, body: Object) -> bool:
+        """Whether the watches tell of an object's changes."""
+        labels = body["metadata"].get("labels") or {}
+        return labels.get("app.kubernetes.io/managed-by") == MANAGER
+
+    def forget(self, key: PoolKey) -> None:
+        """Forget what was remembered of a pool that is gone."""
+        self.faults.pop(key, None)

@@ -1,0 +1,204 @@
+"""The one path that every event, timer and retry takes: observe, plan, carry out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import partial
+from typing import TypeVar
+
+from decodepool_operator.carry_out import Carrier, Outcome
+from decodepool_operator.events import Recorder
+from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.kinds import POOLS, kind_of
+from decodepool_operator.metrics import Metrics
+from decodepool_operator.observe import World
+from decodepool_operator.state import Object, Observed, Plan
+from decodepool_operator.store import PoolKey
+from decodepool_operator.work_queue import WorkQueue
+
+T = TypeVar("T")
+Planner = Callable[[Object, Observed, datetime], Plan]
+
+LONGEST_SETTLING_SECONDS = 60.0
+UNSETTLED_ROUNDS = 10
+"""Writes in a row, with nothing else happening, that are worth a warning: a plan that its result does not satisfy."""
+
+log = logging.getLogger(__name__)
+
+
+class Result(StrEnum):
+    """What came of a look at a pool."""
+
+    GONE = "gone"
+    QUIET = "quiet"
+    WRITTEN = "written"
+    REFUSED = "refused"
+    STALE = "stale"
+    TERMINATING = "terminating"
+    UNAVAILABLE = "unavailable"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Writers:
+    """What writes to the API server."""
+
+    carrier: Carrier
+    recorder: Recorder
+
+
+class Reconciler:
+    """Takes keys from the queue, one task a pool at a time."""
+
+    def __init__(
+        self,
+        world: World,
+        queue: WorkQueue,
+        planner: Planner,
+        writers: Writers,
+        *,
+        metrics: Metrics,
+        threads: Executor,
+    ) -> None:
+        self._world = world
+        self._queue = queue
+        self._plan = planner
+        self._carrier = writers.carrier
+        self._recorder = writers.recorder
+        self._metrics = metrics
+        self._threads = threads
+        self._rounds: dict[PoolKey, int] = {}
+
+    async def run(self) -> None:
+        """Look at one pool after another, for ever. Several of these may run at once."""
+        while True:
+            key = await self._queue.get()
+            try:
+                await self.look(key)
+            finally:
+                self._queue.done(key)
+
+    async def look(self, key: PoolKey) -> Result:
+        """Look at a pool once, and see to it that it is looked at again when that is due."""
+        begin = time.monotonic()
+        try:
+            result, again = await self._look(key)
+        except Exception:
+            log.exception("a look at a pool failed", extra={"fields": _fields(key)})
+            self._metrics.errors.labels("reconcile", "Unexpected").inc()
+            result, again = Result.FAILED, None
+        self._metrics.reconcile_seconds.observe(time.monotonic() - begin)
+        self._metrics.reconciles.labels(result.value).inc()
+        self._reschedule(key, result, again)
+        return result
+
+    async def _look(self, key: PoolKey) -> tuple[Result, float | None]:
+        pool = self._world.store.pool(key)
+        if pool is None or "deletionTimestamp" in pool["metadata"]:
+            return Result.GONE, None
+        await self._look_at_strangers(key)
+        plan = self._planned(key, pool)
+        outcome = await self._carry_out(key, pool, plan)
+        if outcome.terminating:
+            return Result.TERMINATING, None
+        if self._took_faults(key, outcome):
+            pool = self._world.store.pool(key) or pool
+            plan = self._planned(key, pool)
+        written = await self._write_status(pool, plan)
+        await self._tell(pool, plan)
+        if written is Result.STALE or outcome.unavailable:
+            return (Result.UNAVAILABLE if outcome.unavailable else Result.STALE), plan.look_again_seconds
+        if outcome.faults or outcome.foreign:
+            return Result.REFUSED, plan.look_again_seconds
+        return (Result.QUIET if plan.is_quiet else Result.WRITTEN), plan.look_again_seconds
+
+    def _planned(self, key: PoolKey, pool: Object) -> Plan:
+        return self._plan(pool, self._world.observe(key, pool), datetime.now(UTC))
+
+    async def _carry_out(self, key: PoolKey, pool: Object, plan: Plan) -> Outcome:
+        if not (plan.annotate or plan.apply or plan.delete or plan.replicas is not None):
+            return Outcome()
+        known = {(kind_of(child), child["metadata"]["name"]): child for child in self._world.store.children(key)}
+        outcome = await self._in_thread(partial(self._carrier.carry_out, pool, plan, known))
+        for body in outcome.written:
+            self._world.store.put(kind_of(body), body)
+        for body in outcome.foreign:
+            self._world.store.claim(key, kind_of(body), body)
+        return outcome
+
+    async def _look_at_strangers(self, key: PoolKey) -> None:
+        """Look again at what bears a child's name: no watch tells of it, since it has not this operator's labels."""
+        for body in self._world.store.children(key):
+            if not self._world.is_watched(body):
+                kind, name = kind_of(body), body["metadata"]["name"]
+                found = await self._in_thread(partial(self._carrier.find, kind, key[0], name))
+                if found is None:
+                    self._world.store.remove(kind, key[0], name, body["metadata"]["uid"])
+                else:
+                    self._world.store.claim(key, kind, found)
+
+    def _took_faults(self, key: PoolKey, outcome: Outcome) -> bool:
+        """Remember what was refused; return whether that changes what the status has to say."""
+        faults = tuple(dict.fromkeys(outcome.faults))
+        changed = faults != self._world.faults.get(key, ())
+        if changed:
+            self._world.faults[key] = faults
+            for fault in faults:
+                log.warning("the API refused a part of a plan", extra={"fields": {**_fields(key), "fault": fault}})
+        return changed or bool(outcome.foreign)
+
+    async def _write_status(self, pool: Object, plan: Plan) -> Result:
+        if not plan.writes_status:
+            return Result.QUIET
+        try:
+            written = await self._in_thread(partial(self._carrier.write_status, pool, plan.status))
+        except ApiFault as fault:
+            if fault.refusal in (Refusal.STALE, Refusal.NOT_FOUND):
+                return Result.STALE
+            raise
+        self._world.store.put(POOLS, written)
+        return Result.WRITTEN
+
+    async def _tell(self, pool: Object, plan: Plan) -> None:
+        for event in plan.events:
+            try:
+                await self._in_thread(partial(self._recorder.record, pool, event))
+            except ApiFault as fault:
+                self._metrics.errors.labels("events", fault.refusal.value).inc()
+
+    def _reschedule(self, key: PoolKey, result: Result, again: float | None) -> None:
+        rounds = self._rounds[key] = self._rounds.get(key, 0) + 1 if result is Result.WRITTEN else 0
+        match result:
+            case Result.GONE:
+                self._forget(key)
+            case Result.WRITTEN:
+                self._queue.succeeded(key)
+                self._queue.add(key, min(0.1 * 2**rounds, LONGEST_SETTLING_SECONDS))
+                if rounds == UNSETTLED_ROUNDS:
+                    log.warning("a plan does not settle", extra={"fields": _fields(key)})
+            case Result.QUIET | Result.TERMINATING:
+                self._queue.succeeded(key)
+            case _:
+                self._queue.retry(key)
+        if again is not None and result is not Result.GONE:
+            self._queue.add(key, again)
+
+    def _forget(self, key: PoolKey) -> None:
+        self._rounds.pop(key, None)
+        if self._world.store.pool(key) is None:
+            self._world.forget(key)
+            self._queue.forget(key)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _fields(key: PoolKey) -> dict[str, str]:
+    return {"namespace": key[0], "pool": key[1]}
