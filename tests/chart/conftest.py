@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +19,10 @@ RUNS = Path(tempfile.gettempdir()) / "decodepool-chart-tests"
 @pytest.fixture(scope="session")
 def helm() -> Helm:
     """The helm of the local cluster, or the one that is in PATH."""
-    built = tools.tools_folder() / "helm"
-    found = str(built) if built.exists() else shutil.which("helm")
+    found = Helm.found()
     if found is None:
         pytest.skip("helm is not in PATH and not built: `make test-cluster` builds it, once")
-    return Helm(found)
+    return found
 
 
 @pytest.fixture(scope="session")

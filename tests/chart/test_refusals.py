@@ -162,7 +162,7 @@ def test_a_status_changes_no_generation_and_a_spec_no_status(server: Cluster, po
 
 
 FETCHED = {"source": {"hostPath": None, "http": {"url": "http://models.example/a.gguf"}}}
-CHANGES = {
+CHANGES: dict[str, tuple[dict[str, Any], str | None]] = {
     "another class": ({"storageClassName": "slow"}, "storageClassName cannot change"),
     "no class": ({"storageClassName": None}, "storageClassName cannot change"),
     "a smaller volume": ({"size": "3Gi"}, "size cannot shrink"),

@@ -1,5 +1,6 @@
-"""The CustomResourceDefinition is the models', whole, and in the form that Kubernetes takes. A real API server judges it
-in tests/chart.
+"""The CustomResourceDefinition is the models', whole, and in the form that Kubernetes takes.
+
+A real API server judges it in tests/chart.
 """
 
 from __future__ import annotations

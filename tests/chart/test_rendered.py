@@ -1,0 +1,135 @@
+"""What the chart renders: the snapshots, and what holds whatever the values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from decodepool_operator.crd import crd
+from decodepool_operator.settings import Settings
+
+from tests.chart.rendering import CHART, SNAPSHOTS, VALUES, Helm, Objects, snapshot
+
+pytestmark = pytest.mark.cluster
+
+EACH_VALUES = pytest.mark.parametrize("values", sorted(VALUES.glob("*.yaml")), ids=lambda path: path.stem)
+HELD_BY_HELM = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by"}
+
+
+def pod_templates(objects: Objects) -> list[dict[str, Any]]:
+    """The pod specs among rendered objects."""
+    templates = [each["spec"]["template"]["spec"] for (kind, _), each in objects.items() if kind == "Deployment"]
+    return templates + [each["spec"] for (kind, _), each in objects.items() if kind == "Pod"]
+
+
+@EACH_VALUES
+def test_manifests_are_as_they_were_reviewed(values: Path, helm: Helm) -> None:
+    kept = (SNAPSHOTS / values.name).read_text()
+    assert snapshot(helm, values) == kept, "run `python -m tests.chart.rendering` and look at the difference"
+
+
+@EACH_VALUES
+def test_every_object_tells_whose_it_is(values: Path, helm: Helm) -> None:
+    objects = helm.objects("--values", str(values))
+    bare = [key for key, each in objects.items() if not set(each["metadata"]["labels"]) >= HELD_BY_HELM]
+    assert [key for key in bare if key[0] != "Pod"] == []
+
+
+@EACH_VALUES
+def test_every_pod_meets_the_restricted_standard_and_writes_nowhere(values: Path, helm: Helm) -> None:
+    for spec in pod_templates(helm.objects("--values", str(values))):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+            assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+@EACH_VALUES
+def test_the_operator_understands_its_environment(values: Path, helm: Helm) -> None:
+    objects = helm.objects("--values", str(values))
+    (deployment,) = [each for (kind, _), each in objects.items() if kind == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {each["name"]: each.get("value", "decodepool-system") for each in container["env"]}
+    settings = Settings.from_environment(environment)
+    given = yaml.safe_load(values.read_text())
+    assert list(settings.namespaces) == given.get("watchNamespaces", [])
+    assert bool(settings.webhook_service) == given.get("webhook", {}).get("enabled", True)
+    assert settings.reads_nodes == given.get("rbac", {}).get("readNodes", True)
+
+
+def test_there_is_one_operator_and_never_two(helm: Helm) -> None:
+    spec = helm.objects()["Deployment", "decodepool-operator"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_the_definition_is_the_repositorys_and_stays_on_uninstall(helm: Helm) -> None:
+    rendered = helm.objects()["CustomResourceDefinition", "decodepools.decodepool.dev"]
+    assert rendered["spec"] == crd()["spec"]
+    assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_definition_goes_with_the_chart_only_where_that_was_asked_for(helm: Helm) -> None:
+    rendered = helm.objects("--set", "crds.keep=false")["CustomResourceDefinition", "decodepools.decodepool.dev"]
+    assert "annotations" not in rendered["metadata"]
+    assert not [key for key in helm.objects("--set", "crds.install=false") if key[0] == "CustomResourceDefinition"]
+
+
+def test_the_webhook_asks_of_labelled_pods_alone(helm: Helm) -> None:
+    (hook,) = helm.objects()["MutatingWebhookConfiguration", "decodepool-sidecar"]["webhooks"]
+    assert hook["objectSelector"] == {"matchExpressions": [{"key": "decodepool.dev/sidecar-of", "operator": "Exists"}]}
+    service = helm.objects()["Service", hook["clientConfig"]["service"]["name"]]
+    assert hook["clientConfig"]["service"]["port"] in {port["port"] for port in service["spec"]["ports"]}
+    assert "caBundle" not in hook["clientConfig"], "the operator's to write"
+
+
+def test_two_releases_stand_side_by_side(helm: Helm) -> None:
+    """Objects of the cluster are named by the release."""
+    of_cluster = {"ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"}
+    other = helm.run("template", "second", str(CHART), "--namespace", "other")
+    names = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(other) if each}
+    assert not names & {key for key in helm.objects() if key[0] in of_cluster}
+
+
+def rules(objects: Objects, kind: str, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = objects[kind, name]["rules"]
+    return found
+
+
+@EACH_VALUES
+def test_rights_are_named_one_by_one(values: Path, helm: Helm) -> None:
+    for (kind, name), each in helm.objects("--values", str(values)).items():
+        if kind in {"Role", "ClusterRole"}:
+            for rule in each["rules"]:
+                granted = {*rule["verbs"], *rule["resources"], *rule["apiGroups"]}
+                assert not granted & {"*", "escalate", "bind", "impersonate"}, name
+
+
+def test_secrets_are_read_by_name_and_never_listed(helm: Helm) -> None:
+    verbs = {verb for rule in rules(helm.objects(), "ClusterRole", "decodepool-operator")
+             if "secrets" in rule["resources"] for verb in rule["verbs"]}  # fmt: skip
+    assert verbs == {"get"}
+
+
+def test_in_named_namespaces_nothing_of_a_pool_is_a_right_on_the_cluster(helm: Helm) -> None:
+    objects = helm.objects("--values", str(VALUES / "namespaced.yaml"))
+    of_cluster = {
+        resource for rule in rules(objects, "ClusterRole", "team-pools-operator") for resource in rule["resources"]
+    }
+    assert of_cluster == {"customresourcedefinitions", "mutatingwebhookconfigurations"}
+    clusterwide = rules(helm.objects(), "ClusterRole", "decodepool-operator")
+    for team in ("team-a", "team-b"):
+        granted = rules(objects, "Role", f"{team}/team-pools-operator")
+        assert all(rule in clusterwide for rule in granted)
+
+
+def test_notes_show_the_next_command(helm: Helm) -> None:
+    told = helm.run("install", "decodepool", str(CHART), "--dry-run=client", "--namespace", "decodepool-system")
+    notes = told.partition("NOTES:")[2]
+    assert "kubectl apply -f -" in notes
+    assert "kubectl get decodepools" in notes
+    pool = yaml.safe_load(notes.partition("apply -f -\n")[2].partition("  POOL")[0])
+    assert pool["kind"] == "DecodePool"
