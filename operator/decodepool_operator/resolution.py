@@ -1,15 +1,27 @@
-"""Which file a pool's model is, and what is known of it: from the status, from the shell, or from a reader Job's pod."""
+"""Which file a pool's model is, and what is known of it: from the status, the shell, or a reader Job's pod."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from decodepool_sizing.facts import FactsError, ModelFacts
 
-from decodepool_operator.state import Object
+from decodepool_operator import times
+from decodepool_operator.differences import same_stamp
+from decodepool_operator.state import Object, Resolution, Resolved, Resolving, Unresolved
+from decodepool_operator.texts import steady
+from decodepool_operator.troubles import condition_of, pod_trouble
+
+SOURCE = "decodepool.dev/source"
+"""Annotation of the reader Job and its pod: the key of the source they read."""
 
 SOURCE_KEY_CHARACTERS = 16
+SHORTEST_RETRY = timedelta(seconds=10)
+LONGEST_RETRY = timedelta(seconds=300)
 
 
 def source_key(pool: Object) -> str:
@@ -21,10 +33,106 @@ def source_key(pool: Object) -> str:
 
 def known_facts(pool: Object) -> ModelFacts | None:
     """Return what the status remembers of the pool's present source; None where it has to be read."""
-    model = pool.get("status", {}).get("model", {})
+    model = (pool.get("status") or {}).get("model") or {}
     if model.get("source") != source_key(pool) or not isinstance(model.get("facts"), str):
         return None
     try:
         return ModelFacts.from_json(model["facts"])
     except FactsError:
         return None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How reading by a Job stands. `wants_job`: one is to be made; `discards`: what is there is over; `due`: when to
+    look again.
+    """
+
+    resolution: Resolution
+    wants_job: bool = False
+    discards: bool = False
+    due: datetime | None = None
+
+
+def by_job(pool: Object, wanted: Object, job: Object | None, pods: tuple[Object, ...], now: datetime) -> Reading:
+    """Return what the reader Job has found of a pool's model. `wanted` is the Job as it would be made now.
+
+    What failed is read again after a while, since a file may come: the wait is as long as it has failed already. Until
+    then, and while it is read again, the answer stays what it was.
+    """
+    key = source_key(pool)
+    before = _failed_before(pool, key)
+    if job is None:
+        return Reading(before or Resolving("a reader Job is made"), wants_job=True)
+    if (job["metadata"].get("annotations") or {}).get(SOURCE) != key:
+        return Reading(before or Resolving("the reader Job of another source is removed"), discards=True)
+    mine = [pod for pod in pods if (pod["metadata"].get("annotations") or {}).get(SOURCE) == key]
+    found = next(_answers(mine, pool, key), None)
+    if isinstance(found, Resolved):
+        return Reading(found)
+    failed = found or _without_words(job, mine, key)
+    if failed is None and not same_stamp(wanted, job):
+        return Reading(before or Resolving("a reader Job with the present template is made"), discards=True)
+    if failed is None:
+        return Reading(before or _waiting(mine, pool))
+    due = _retry_time(pool, job, now)
+    return Reading(failed, discards=now >= due, due=due)
+
+
+def _answers(pods: list[Object], pool: Object, key: str) -> Iterator[Resolved | Unresolved]:
+    for pod in pods:
+        for status in pod.get("status", {}).get("containerStatuses") or ():
+            ended = (status.get("state") or {}).get("terminated")
+            if ended is not None:
+                yield _answer(ended, pool, key)
+
+
+def _answer(ended: Object, pool: Object, key: str) -> Resolved | Unresolved:
+    text = str(ended.get("message") or "").strip()
+    if ended.get("exitCode") == 0:
+        try:
+            return Resolved(ModelFacts.from_json(text), key)
+        except FactsError as error:
+            return Unresolved("ReaderFailed", f"the reader's answer cannot be read: {error}", key)
+    reason, colon, message = text.rpartition("\n")[2].partition(": ")
+    if colon and reason.isalnum() and reason[:1].isupper():
+        return Unresolved(reason, steady(message, pool["metadata"]["name"]), key)
+    said = steady(text.rpartition("\n")[2], pool["metadata"]["name"]) or ended.get("reason") or "no reason given"
+    reason = "OOMKilled" if ended.get("reason") == "OOMKilled" else "ReaderFailed"
+    return Unresolved(reason, f"the reader ended with {ended.get('exitCode')}: {said}", key)
+
+
+def _without_words(job: Object, pods: list[Object], key: str) -> Unresolved | None:
+    """Return what is to be said of a Job that is over and has left no pod to ask."""
+    failed = condition_of(job, "Failed")
+    over = failed.get("status") == "True" or condition_of(job, "Complete").get("status") == "True"
+    if pods or not over:
+        return None
+    return Unresolved(
+        "ReaderFailed", f"the reader Job ended without an answer: {failed.get('reason') or 'its pod is gone'}", key
+    )
+
+
+def _waiting(pods: list[Object], pool: Object) -> Resolving:
+    troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, pool["metadata"]["name"]))]
+    if not troubles:
+        return Resolving("the file's header is read by a Job")
+    return Resolving(f"the reader Job waits: {troubles[0].reason}: {troubles[0].message}")
+
+
+def _failed_before(pool: Object, key: str) -> Unresolved | None:
+    """Return the failure that the status tells of the present source."""
+    status = pool.get("status") or {}
+    told = condition_of({"status": status}, "ModelResolved")
+    if (status.get("model") or {}).get("source") != key or told.get("status") != "False":
+        return None
+    return Unresolved(str(told.get("reason")), str(told.get("message")), key)
+
+
+def _retry_time(pool: Object, job: Object, now: datetime) -> datetime:
+    """Return when to read again: after as long as it has been failing, within bounds."""
+    begun = times.read(job["metadata"].get("creationTimestamp")) or now
+    told = condition_of({"status": pool.get("status") or {}}, "ModelResolved")
+    since = times.read(told.get("lastTransitionTime")) if told.get("status") == "False" else None
+    failing = max(begun - since, timedelta()) if since else timedelta()
+    return begun + min(max(failing, SHORTEST_RETRY), LONGEST_RETRY)

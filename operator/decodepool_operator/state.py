@@ -31,7 +31,7 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a worker says of itself at `/v1/capacity`. Bytes by the plan's names (`weight_bytes`, ...), known ones only."""
+    """What a worker says at `/v1/capacity`. Bytes by the plan's names (`weight_bytes`, ...), known ones only."""
 
     pod: str
     uid: str

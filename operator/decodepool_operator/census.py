@@ -1,0 +1,133 @@
+"""The pool's pods, counted: which are of the present template, which are ready, which go, which failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from decodepool_operator import times
+from decodepool_operator.objects.common import TEMPLATE
+from decodepool_operator.pools import COMPONENT_LABEL, POOL_LABEL, SIDECAR_LABEL, Pool
+from decodepool_operator.state import Object, WorkerReport
+from decodepool_operator.troubles import Trouble, condition_of, pod_trouble
+
+
+@dataclass(frozen=True)
+class Member:
+    """One pod. `current`: made from the present template. `report` None: it did not say."""
+
+    name: str
+    uid: str
+    ready: bool
+    going: bool
+    failed: bool
+    current: bool
+    created: datetime | None
+    going_since: datetime | None
+    trouble: Trouble | None
+    report: WorkerReport | None
+    deletion_cost: str | None
+    raw: Object
+
+
+@dataclass(frozen=True)
+class Census:
+    """The workers of a pool."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def alive(self) -> list[Member]:
+        """Workers that exist, are not ending and have not failed."""
+        return [each for each in self.members if not each.going and not each.failed]
+
+    @property
+    def ready(self) -> list[Member]:
+        """Workers that admit sessions, of whatever template."""
+        return [each for each in self.alive if each.ready]
+
+    @property
+    def current(self) -> list[Member]:
+        """Workers of the present template."""
+        return [each for each in self.alive if each.current]
+
+    @property
+    def current_ready(self) -> list[Member]:
+        """Workers of the present template that admit sessions."""
+        return [each for each in self.current if each.ready]
+
+    @property
+    def draining(self) -> list[Member]:
+        """Workers that end, and have not failed."""
+        return sorted((each for each in self.members if each.going and not each.failed), key=lambda each: each.name)
+
+    @property
+    def failed(self) -> list[Member]:
+        """Pods that are over and will not run again."""
+        return [each for each in self.members if each.failed]
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What keeps workers of the present template from serving: the trouble that most of them have, the first of
+        equals by name; else that of any other worker.
+        """
+        for group in (self.current, self.alive):
+            found = [each.trouble for each in group if each.trouble is not None and not each.ready]
+            if found:
+                return max(sorted(set(found), key=lambda each: (each.reason, each.message)), key=found.count)
+        return None
+
+
+def census(
+    pool: Pool, pods: tuple[Object, ...], component: str, template: str | None, reports: Mapping[str, WorkerReport]
+) -> Census:
+    """Count a component's pods. `template` is the digest of the present template, None where there is none."""
+    mine = [pod for pod in pods if _is_of(pod, pool.name, component)]
+    members = [_member(pool, pod, template, reports) for pod in mine]
+    return Census(tuple(sorted(members, key=lambda each: each.name)))
+
+
+def sidecar_pods(pool: Pool, pods: tuple[Object, ...]) -> list[Object]:
+    """Return the pods that have a worker of this pool beside their own containers, and are not over."""
+    return [
+        pod
+        for pod in pods
+        if _labels(pod).get(SIDECAR_LABEL) == pool.name
+        and pod.get("status", {}).get("phase") not in ("Failed", "Succeeded")
+    ]
+
+
+def _member(pool: Pool, pod: Object, template: str | None, reports: Mapping[str, WorkerReport]) -> Member:
+    metadata, phase = pod["metadata"], pod.get("status", {}).get("phase")
+    annotations = metadata.get("annotations") or {}
+    report = reports.get(metadata["name"])
+    ending = times.read(metadata.get("deletionTimestamp"))
+    ended = phase in ("Failed", "Succeeded")
+    return Member(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        ready=condition_of(pod, "Ready").get("status") == "True" and not ended,
+        going=ending is not None,
+        failed=ended,
+        current=template is not None and annotations.get(TEMPLATE) == template,
+        created=times.read(metadata.get("creationTimestamp")),
+        going_since=ending and ending - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0),
+        trouble=pod_trouble(pod, pool.name),
+        report=report if report and report.uid in ("", metadata.get("uid", "")) else None,
+        deletion_cost=annotations.get(DELETION_COST),
+        raw=pod,
+    )
+
+
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def _is_of(pod: Object, pool_name: str, component: str) -> bool:
+    labels = _labels(pod)
+    return labels.get(POOL_LABEL) == pool_name and labels.get(COMPONENT_LABEL) == component
+
+
+def _labels(pod: Object) -> Mapping[str, str]:
+    labels: Mapping[str, str] = pod["metadata"].get("labels") or {}
+    return labels

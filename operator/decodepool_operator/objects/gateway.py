@@ -1,0 +1,87 @@
+"""The gateway's Deployment: stateless, so a new one comes before the old one goes."""
+
+from __future__ import annotations
+
+from decodepool_operator.objects.common import (
+    KEYS_FILE,
+    KEYS_FOLDER,
+    POD_SECURITY,
+    PORT_NAME,
+    TMP_MOUNT,
+    container,
+    deployment,
+    grace_seconds,
+    http_probe,
+    key_mount,
+    key_volume,
+    pod_template,
+    pre_stop,
+)
+from decodepool_operator.pools import GATEWAY, Pool, labels_of, selector_of
+from decodepool_operator.state import Images, Object
+
+GATEWAY_PORT = 8080
+RESOURCES: Object = {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "512Mi"}}
+
+
+def gateway_replicas(pool: Pool) -> int:
+    """Return how many gateways a pool has: a second one where there is a second worker for it to find."""
+    return 2 if pool.spec.replicas > 1 else 1
+
+
+def gateway_deployment(pool: Pool, images: Images) -> Object:
+    """Return the gateway's Deployment."""
+    return deployment(
+        pool,
+        GATEWAY,
+        replicas=gateway_replicas(pool),
+        template=pod_template(labels_of(pool.name, GATEWAY), {}, _spec(pool, images)),
+        surge=1,
+        unavailable=0,
+        deadline_seconds=600,
+    )
+
+
+def _spec(pool: Pool, images: Images) -> Object:
+    """Streams run through it, so it has as long to end as a worker."""
+    given = pool.spec.template
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector_of(pool.name, GATEWAY)},
+    }
+    spec: Object = {
+        "serviceAccountName": pool.child("gateway"),
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": grace_seconds(pool),
+        "securityContext": POD_SECURITY,
+        "topologySpreadConstraints": [spread],
+        "containers": [_container(pool, images)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}, *key_volume(pool)],
+    }
+    secrets = [dict(each) for each in given.image_pull_secrets] if given else []
+    return {**spec, "imagePullSecrets": secrets} if secrets else spec
+
+
+def _container(pool: Pool, images: Images) -> Object:
+    wanted = {
+        "--pool": pool.name,
+        "--namespace": pool.namespace,
+        "--port": GATEWAY_PORT,
+        "--service": pool.child("workers"),
+        "--api-keys": f"{KEYS_FOLDER}/{KEYS_FILE}" if pool.spec.auth else None,
+    }
+    return container(
+        "gateway",
+        images.gateway,
+        images,
+        [f"{name}={value}" for name, value in wanted.items() if value is not None],
+        ports=[{"name": PORT_NAME, "containerPort": GATEWAY_PORT, "protocol": "TCP"}],
+        resources=RESOURCES,
+        volumeMounts=[dict(TMP_MOUNT), *key_mount(pool)],
+        startupProbe=http_probe("/healthz", period_seconds=2, failures=60),
+        readinessProbe=http_probe("/readyz", period_seconds=2, failures=2),
+        livenessProbe=http_probe("/healthz", period_seconds=10, failures=3),
+        lifecycle=pre_stop(),
+    )

@@ -1,0 +1,108 @@
+"""How many workers the Deployment is to have now, and which go first where some go.
+
+A Deployment replaces a failed pod at once, and again, and again: a node whose device plugin is broken makes thousands.
+So after a failure the Deployment is held at what is alive, for a time that doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from decodepool_operator import times
+from decodepool_operator.census import DELETION_COST, Census, Member
+from decodepool_operator.pools import Pool
+from decodepool_operator.state import Object
+from decodepool_operator.texts import count
+
+FIRST_GAP_SECONDS = 5
+LONGEST_GAP_SECONDS = 300
+FORGET_SECONDS = 120
+"""After the last failure, with every worker ready, until it is forgotten: longer than a pod takes to fail again."""
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failures in a row, and until when no replacement is made."""
+
+    count: int
+    pod: str
+    reason: str
+    message: str
+    last: datetime
+    next_try: datetime
+
+    @property
+    def gap_seconds(self) -> int:
+        """The wait after the last failure."""
+        return min(LONGEST_GAP_SECONDS, FIRST_GAP_SECONDS << min(self.count - 1, 10))
+
+    def holds(self, now: datetime) -> bool:
+        """Whether replacements are held back."""
+        return now < self.next_try
+
+    def to_status(self) -> Object:
+        """Return the status's `failures`."""
+        return {
+            "count": self.count,
+            "pod": self.pod,
+            "reason": self.reason,
+            "lastTime": times.written(self.last),
+            "nextTryTime": times.written(self.next_try),
+        }
+
+    def told(self) -> str:
+        """Return the sentence for a condition: it stays the same until the next failure."""
+        return f"{count(self.count, 'failure')} in a row, the last {self.reason}; each replacement waits longer"
+
+
+def failures(pool: Pool, workers: Census, now: datetime, *, all_ready: bool) -> Failures | None:
+    """Return what is remembered of failures after this look. A changed spec starts anew: it may be the repair."""
+    known = None if pool.spec_changed else _remembered(pool)
+    new = [each for each in workers.failed if known is None or (each.created or now) > known.last]
+    if new:
+        return _one_more(known, new[-1], now)
+    if known is None or (all_ready and now >= max(known.last + timedelta(seconds=FORGET_SECONDS), known.next_try)):
+        return None
+    return known
+
+
+def held_replicas(wanted: int, workers: Census, failing: Failures | None, now: datetime) -> int:
+    """Return the Deployment's replicas: those alive, while failures are given time; else those that are wanted."""
+    return min(wanted, len(workers.alive)) if failing and failing.holds(now) else wanted
+
+
+def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[tuple[str, Mapping[str, str]]]:
+    """Return the annotations that make the emptiest worker go first, where some are to go. One that is not ready goes
+    before any other anyhow; one that does not answer counts as full.
+    """
+    if replicas >= live_replicas or not replicas:
+        return []
+    costs = {each.name: str(_cost(each)) for each in workers.ready}
+    known = {each.name: each.deletion_cost for each in workers.ready}
+    return [(name, {DELETION_COST: cost}) for name, cost in costs.items() if known[name] != cost]
+
+
+UNKNOWN_COST = 1_000_000
+
+
+def _cost(member: Member) -> int:
+    return UNKNOWN_COST if member.report is None else member.report.sessions_active
+
+
+def _one_more(known: Failures | None, failed: Member, now: datetime) -> Failures:
+    trouble = failed.trouble
+    reason = trouble.reason if trouble else "Failed"
+    message = trouble.message if trouble else "the pod failed"
+    once_more = Failures((known.count if known else 0) + 1, failed.name, reason, message, now, now)
+    gap = timedelta(seconds=once_more.gap_seconds)
+    return Failures(once_more.count, failed.name, reason, message, now, now + gap)
+
+
+def _remembered(pool: Pool) -> Failures | None:
+    kept = pool.status.get("failures") or {}
+    last, next_try = times.read(kept.get("lastTime")), times.read(kept.get("nextTryTime"))
+    if last is None or next_try is None or not isinstance(kept.get("count"), int):
+        return None
+    return Failures(kept["count"], str(kept.get("pod")), str(kept.get("reason")), "", last, next_try)

@@ -1,0 +1,153 @@
+"""All that is known of a pool at one moment, worked out once, for the objects, the status and the conditions alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from decodepool_sizing.facts import ModelFacts
+
+from decodepool_operator.autoscaling import Wish, wish
+from decodepool_operator.capacity import Capacity, find_capacity
+from decodepool_operator.census import Census, census
+from decodepool_operator.devices import Refused
+from decodepool_operator.differences import stamped
+from decodepool_operator.objects.common import TEMPLATE
+from decodepool_operator.objects.gateway import gateway_deployment
+from decodepool_operator.objects.reader_job import reader_job
+from decodepool_operator.objects.worker import worker_deployment
+from decodepool_operator.pools import COMPONENT_LABEL, GATEWAY, READER, WORKER, Pool
+from decodepool_operator.resolution import Reading, by_job, known_facts
+from decodepool_operator.rollout import Failures, failures, held_replicas
+from decodepool_operator.state import Object, Observed, Resolved, Resolving, Unresolved
+from decodepool_operator.templates import refused_template
+
+Key = tuple[str, str]
+"""Kind and name."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A pool, the world around it, and what follows from both.
+
+    `facts` None: the model is not known, or is one that the workers' engine refuses (`refused_model`). `capacity` None:
+    not planned yet. `worker` and `gateway` are the Deployments as they should be, None where nothing is to be changed.
+    """
+
+    pool: Pool
+    observed: Observed
+    now: datetime
+    live: dict[Key, Object]
+    reading: Reading
+    facts: ModelFacts | None
+    capacity: Capacity | Refused | None
+    workers: Census
+    gateways: Census
+    worker: Object | None
+    gateway: Object | None
+    failing: Failures | None
+    wish: Wish
+
+    @property
+    def wanted(self) -> int:
+        """Workers that the spec asks for."""
+        return 0 if self.pool.spec.suspend else self.pool.spec.replicas
+
+    @property
+    def planned(self) -> Capacity | None:
+        """The plan, where there is one."""
+        return self.capacity if isinstance(self.capacity, Capacity) else None
+
+    @property
+    def live_worker(self) -> Object | None:
+        """The workers' Deployment as it is."""
+        return self.live.get(("Deployment", self.pool.child(WORKER)))
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether there are just the workers that are wanted, all of the present template and ready."""
+        return all_ready(self.workers, self.wanted) and self.planned is not None
+
+
+def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
+    """Work out all that follows from what was observed."""
+    live = {(each["kind"], each["metadata"]["name"]): each for each in observed.children}
+    reading = _reading(pool, observed, live, now)
+    facts = reading.resolution.facts if isinstance(reading.resolution, Resolved) else None
+    capacity = _capacity(pool, observed, facts)
+    template = _template(pool, observed, facts, capacity)
+    workers = census(pool, observed.pods, WORKER, template, observed.reports)
+    wanted = 0 if pool.spec.suspend else pool.spec.replicas
+    failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
+    worker, gateway = _deployments(pool, observed, facts, capacity, held_replicas(wanted, workers, failing, now))
+    gateway_template = None if gateway is None else _template_digest(gateway)
+    sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
+    return Situation(
+        pool=pool,
+        observed=observed,
+        now=now,
+        live=live,
+        reading=reading,
+        facts=facts,
+        capacity=capacity,
+        workers=workers,
+        gateways=census(pool, observed.pods, GATEWAY, gateway_template, {}),
+        worker=worker,
+        gateway=gateway,
+        failing=failing,
+        wish=wish(pool, workers, sessions, observed.queued, now),
+    )
+
+
+def all_ready(workers: Census, wanted: int) -> bool:
+    """Say whether there are just the workers that are wanted, of the present template and ready."""
+    return len(workers.alive) == len(workers.current_ready) == wanted
+
+
+def refused_model(pool: Pool, facts: ModelFacts) -> str | None:
+    """Return why the workers' engine refuses a model; None where it runs it."""
+    lines = facts.refusals[pool.kind]
+    return lines[0] if lines else None
+
+
+def _reading(pool: Pool, observed: Observed, live: dict[Key, Object], now: datetime) -> Reading:
+    known = known_facts(pool.raw)
+    job = live.get(("Job", pool.child(READER)))
+    if known is not None:
+        return Reading(Resolved(known, pool.source), discards=job is not None)
+    if pool.spec.model.source.http is None:
+        return by_job(pool.raw, stamped(reader_job(pool, observed.images)), job, observed.pods, now)
+    told = observed.resolution
+    if isinstance(told, Resolved | Unresolved) and told.source != pool.source:
+        told = None
+    return Reading(told or Resolving("the file's header is read from its URL"), discards=job is not None)
+
+
+def _capacity(pool: Pool, observed: Observed, facts: ModelFacts | None) -> Capacity | Refused | None:
+    """A refusal waits for the reader's pod to be gone: where it is told, the pool has no pods."""
+    if facts is None or refused_model(pool, facts):
+        return None
+    found = refused_template(pool) or find_capacity(pool, facts, observed.nodes)
+    readers = any((pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL) == READER for pod in observed.pods)
+    return None if isinstance(found, Refused) and readers else found
+
+
+def _template(
+    pool: Pool, observed: Observed, facts: ModelFacts | None, capacity: Capacity | Refused | None
+) -> str | None:
+    worker, _ = _deployments(pool, observed, facts, capacity, 0)
+    return None if worker is None else _template_digest(worker)
+
+
+def _deployments(
+    pool: Pool, observed: Observed, facts: ModelFacts | None, capacity: Capacity | Refused | None, replicas: int
+) -> tuple[Object | None, Object | None]:
+    if facts is None or not isinstance(capacity, Capacity):
+        return None, None
+    worker = worker_deployment(pool, capacity, observed.images, facts.file_bytes, replicas)
+    return stamped(worker), stamped(gateway_deployment(pool, observed.images))
+
+
+def _template_digest(deployment: Object) -> str:
+    digest: str = deployment["spec"]["template"]["metadata"]["annotations"][TEMPLATE]
+    return digest

@@ -1,0 +1,99 @@
+"""What keeps a pod from serving, as its own status tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from decodepool_operator.state import Object
+from decodepool_operator.texts import last_line, steady
+
+BENIGN_WAITS = frozenset({"ContainerCreating", "PodInitializing", "PodCreated", ""})
+PULL_WAITS = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a pod does not serve: one CamelCase word, and a line that stays the same while nothing changes."""
+
+    reason: str
+    message: str
+
+
+UNSCHEDULABLE = "Unschedulable"
+
+
+def pod_trouble(pod: Object, pool_name: str) -> Trouble | None:
+    """Return what keeps a pod from serving; None for one that is well, or merely on its way."""
+    found = _failed(pod) or _unscheduled(pod) or next(_container_troubles(pod), None)
+    if found is None:
+        return None
+    return Trouble(found.reason, steady(found.message, pool_name))
+
+
+def condition_of(pod: Object, kind: str) -> Object:
+    """Return one of an object's conditions; an empty one where it has none."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def _failed(pod: Object) -> Trouble | None:
+    status = pod.get("status", {})
+    if status.get("phase") not in ("Failed", "Succeeded"):
+        return None
+    ended: Object = next((t for each in _statuses(pod) if (t := each.get("state", {}).get("terminated"))), {})
+    reason = status.get("reason") or ended.get("reason") or status["phase"]
+    message = status.get("message") or last_line(ended.get("message") or "") or f"the pod is {status['phase']}"
+    return Trouble(reason, message)
+
+
+def _unscheduled(pod: Object) -> Trouble | None:
+    scheduled = condition_of(pod, "PodScheduled")
+    if scheduled.get("status") != "False":
+        return None
+    return Trouble(scheduled.get("reason") or UNSCHEDULABLE, scheduled.get("message") or "no node was found")
+
+
+def _container_troubles(pod: Object) -> Iterator[Trouble]:
+    for status in _statuses(pod):
+        if status.get("ready") or (status.get("state", {}).get("terminated") or {}).get("exitCode") == 0:
+            continue
+        waiting = status.get("state", {}).get("waiting") or {}
+        if waiting.get("reason") in PULL_WAITS:
+            yield _pull_trouble(status, waiting)
+        elif ended := _ended(status):
+            yield _ended_trouble(status, ended)
+        elif waiting.get("reason", "") not in BENIGN_WAITS:
+            yield Trouble(waiting["reason"], last_line(waiting.get("message") or "") or "the container cannot start")
+
+
+def _statuses(pod: Object) -> list[Object]:
+    status = pod.get("status", {})
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _pull_trouble(status: Object, waiting: Object) -> Trouble:
+    """Return one trouble for both of the reasons that the kubelet alternates between."""
+    image = status.get("image") or "its image"
+    reason = waiting["reason"] if waiting["reason"] in ("ErrImageNeverPull", "InvalidImageName") else "ImagePullBackOff"
+    return Trouble(reason, f"image {image} cannot be pulled")
+
+
+def _ended(status: Object) -> Object | None:
+    """Return how a container ended that is down, or up again and not ready: what it died of holds until it serves."""
+    for state in (status.get("state") or {}, status.get("lastState") or {}):
+        ended = state.get("terminated")
+        if ended:
+            found: Object = ended
+            return found
+    return None
+
+
+def _ended_trouble(status: Object, ended: Object) -> Trouble:
+    code = ended.get("exitCode", 0)
+    words = last_line(ended.get("message") or "")
+    name = status.get("name", "container")
+    if ended.get("reason") == "OOMKilled":
+        return Trouble("OOMKilled", f"{name} was killed: it used more memory than its limit")
+    said = f": {words}" if words else f" ({ended.get('reason') or 'no reason given'})"
+    return Trouble("CrashLoopBackOff", f"{name} ended with {code}{said}")
