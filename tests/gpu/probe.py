@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from decodepool_kernels.arena import place
-from decodepool_kernels.cuda.backend import PARTIAL_SLOTS, attention_cut, upload_weights
+from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
+from decodepool_kernels.cuda.backend import upload_weights
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.inputs import StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -16,7 +17,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import LogitsRows, Scratch
+from decodepool_kernels.cuda.records import LogitsRows
 from decodepool_kernels.graph import Graph, Matrix, Tensor
 from numpy.typing import NDArray
 
@@ -25,7 +26,6 @@ Build = Callable[[Graph, dict[str, Tensor]], Tensor]
 """Records operations on the inputs by name; returns the tensor to be read back."""
 
 MAX_ROWS, TABLE_WIDTH, COLUMNS = 256, 64, 256
-WIDEST_HEADS = 32 * 256
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Probe:
             name: graph.embed(Matrix(f"input {name}", table.shape[1], len(table))) for name, table in inputs.items()
         }
         self._tensor = build(graph, embedded)
-        self._cut = attention_cut(graph, gpu.sm_count)
+        self._cut = attention_cut(graph, gpu)
         self._words = gpu.pinned(StepInputs.words_needed(MAX_ROWS, TABLE_WIDTH, self._cut))
         self._step = gpu.allocate(self._words.nbytes)
-        scratch = Scratch(gpu.allocate(4 * PARTIAL_SLOTS * WIDEST_HEADS), gpu.allocate(8 * PARTIAL_SLOTS * 64))
+        scratch = attention_scratch(graph, self._cut, gpu.allocate)
         no_pages = pages or KvPages(gpu, [], 0)
         self._lowering = Lowering(
             weights, no_pages, LogitsRows(0, 0), scratch, MAX_ROWS, COLUMNS, self._step, self._constant, fused
@@ -85,7 +85,7 @@ class Probe:
         inputs = StepInputs(self._words, TABLE_WIDTH, replace(self._cut, **cut))
         count = sum(len(run.tokens) for run in runs)
         self.gpu.upload(self._step, self._words, 4 * inputs.place(runs))
-        for launch in self._programs.launches(width or count):
+        for launch in self._programs.launches(width or count, wide=inputs.has_wide_units):
             self.gpu.launch(launch)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda.pages import KvPages
-from decodepool_kernels.cuda.registry import HEAD_DIMS
+from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Tensor
 
 from tests.gpu.probe import Floats, Probe, Rows, numbers, relative_error
@@ -38,6 +38,8 @@ SHAPES = (
     (8, 4, 96),
     (8, 2, 256),
 )
+CUTS = ((256, 0), (256, 32), (77, None), (33, 132), (9, None), (5, None))
+"""Rows a step, and thread blocks for wide units: none, few, many, as many as it likes."""
 
 
 class Session:
@@ -92,8 +94,10 @@ def test_attention_is_near_f64_and_the_same_bytes_however_it_is_cut(gpu: Gpu, sh
     session = Session(gpu, *shape)
     rows = session.prefilled(256, range(PAGES))
     assert relative_error(rows[list(POSITIONS)], session.reference(POSITIONS)) < BOUND
-    for chunk in (77, 5):
-        assert session.prefilled(chunk, range(2 * PAGES - 1, PAGES - 1, -1)).tobytes() == rows.tobytes(), chunk
+    for chunk, at_once in CUTS:
+        cut = {} if at_once is None or session.dim not in WIDE_HEAD_DIMS else {"wide_at_once": at_once}
+        again = session.prefilled(chunk, range(2 * PAGES - 1, PAGES - 1, -1), **cut)
+        assert again.tobytes() == rows.tobytes(), (chunk, cut)
     for position in POSITIONS:
         for cut in ({"blocks_at_once": 10**6}, {"blocks_at_once": 0}, {"partial_slots": 0}):
             alone = session.probe.step(Rows([position], range(PAGES), position), **cut)
@@ -104,10 +108,10 @@ def test_sessions_in_one_step_do_not_meet(gpu: Gpu) -> None:
     session = Session(gpu, 32, 8, 128)
     rows = session.prefilled(256, range(PAGES))
     mixed = [Rows([position], range(PAGES), position) for position in POSITIONS]
-    mixed.insert(4, Rows(range(600, 633), range(PAGES), 600))
-    found = session.probe.step(*mixed)
+    mixed[4:4] = [Rows(range(600, 633), range(PAGES), 600), Rows(range(1, 70), range(PAGES), 1)]
     wanted = np.concatenate([rows[run.position : run.position + len(run.tokens)] for run in mixed])
-    assert found.tobytes() == wanted.tobytes()
+    for at_once in (0, 8, 132):
+        assert session.probe.step(*mixed, wide_at_once=at_once).tobytes() == wanted.tobytes(), at_once
 
 
 @pytest.mark.parametrize("dirt", [np.nan, np.inf, 1e30], ids=str)

@@ -51,11 +51,12 @@ class Run:
 
 @pytest.mark.parametrize("blocks_at_once", [0, 264, 10**6])
 @pytest.mark.parametrize("partial_slots", [0, 5, 1024])
+@pytest.mark.parametrize("wide_at_once", [0, 2, 132])
 @pytest.mark.parametrize("group_heads", [1, 3, 4, 7, 8, 12])
 def test_units_cover_every_block_that_a_row_sees_once(
-    group_heads: int, partial_slots: int, blocks_at_once: int
+    group_heads: int, wide_at_once: int, partial_slots: int, blocks_at_once: int
 ) -> None:
-    cut = AttentionCut(group_heads, 2, blocks_at_once, partial_slots)
+    cut = AttentionCut(group_heads, 2, blocks_at_once, partial_slots, wide_at_once)
     runs = [
         Run(range(40), 1100, (1,)),
         Run(range(40), 60, (1,) * 10),
@@ -65,9 +66,15 @@ def test_units_cover_every_block_that_a_row_sees_once(
     inputs = StepInputs(np.zeros(StepInputs.words_needed(256, 40, cut), np.int32), 40, cut)
     inputs.place(runs)
     seen: dict[int, list[int]] = {}
-    for row, rows, block, blocks, *_ in inputs._cut_units(runs, 19).tolist():
+    narrow, wide = inputs._cut_units(runs, 19)
+    assert len(wide) * cut.kv_heads <= max(wide_at_once, cut.kv_heads)
+    covering = [(row, rows, [*range(block, block + blocks)]) for row, rows, block, blocks, *_ in narrow]
+    covering += [
+        (row, rows, [b for b in range(blocks) if b // 8 % of == one]) for row, rows, blocks, one, of, *_ in wide
+    ]
+    for row, rows, blocks in covering:
         for covered in range(row, row + rows):
-            seen.setdefault(covered, []).extend(range(block, block + blocks))
+            seen.setdefault(covered, []).extend(blocks)
     positions = [run.position + i for run in runs for i in range(len(run.tokens))]
     for row, position in enumerate(positions):
         assert sorted(seen[row])[: position // 64 + 1] == list(range(position // 64 + 1))

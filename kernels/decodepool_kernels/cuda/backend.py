@@ -11,28 +11,29 @@ from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.arena import place
+from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import PAGE_TOKENS, WANTED, AttentionCut, StepInputs
+from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, PAGE_TOKENS, WANTED, StepInputs
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Scratch, Weights, pointer
-from decodepool_kernels.graph import Attention, Graph
+from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Weights, pointer
+from decodepool_kernels.graph import Graph
 from decodepool_kernels.runs import RowRun
 
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
-PARTIAL_SLOTS = 1024
-"""Chunk states of attention there is room for; rows beyond fold as they go."""
 COLUMN_MULTIPLE = 64
 ARGMAX_THREADS = 1024
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Seams between two ways with the same bits: fused launches or one an operation, graphs or launch by launch."""
+    """Seams between two ways with the same bits: fused launches (long runs' attention by many rows at once) or one an
+    operation, graphs or launch by launch.
+    """
 
     fused: bool = True
     graphs: bool = True
@@ -63,9 +64,9 @@ class CudaBackend:
         self._gpu, self.pages, self._settings = gpu, pages, settings
         self.vocabulary_size = vocabulary_size
         self._logits_stride = round_up(vocabulary_size, 16)
-        self._slots, self._table_width = slots, table_width
+        self._slots, self._table_width, self._max_rows = slots, table_width, max_rows
         self._logits = gpu.allocate(4 * self._logits_stride * slots)
-        self._cut = attention_cut(graph, gpu.sm_count)
+        self._cut = attention_cut(graph, gpu, wide=settings.fused)
         words = StepInputs.words_needed(max_rows, table_width, self._cut)
         self._step = gpu.allocate(4 * words)
         self.inputs = StepInputs(gpu.pinned(words), table_width, self._cut)
@@ -78,7 +79,11 @@ class CudaBackend:
         self._library = KernelLibrary(gpu)
         self._programs = Programs(gpu, self._library, records, placement, arena)
         # The widest first: what it takes for slices left apart serves all.
-        self._steps = {width: self._prepared(width) for width in reversed(_widths(max_rows))}
+        self._steps = {
+            (width, wide): self._prepared(width, wide=wide)
+            for width in reversed(_widths(max_rows))
+            for wide in (False, True)[: 1 + (self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS)]
+        }
         self._workspace_bytes += self._programs.allocated_bytes
         gpu.synchronize()
 
@@ -87,10 +92,7 @@ class CudaBackend:
         return self._gpu.allocate(size_bytes)
 
     def _lower(self, graph: Graph, weights: Weights, max_rows: int) -> list[Record]:
-        heads = [(op.heads, op.out.width // op.heads) for op in graph.operations if isinstance(op, Attention)]
-        states = PARTIAL_SLOTS * max((count for count, _ in heads), default=0)
-        width = max((dim for _, dim in heads), default=0)
-        scratch = Scratch(self._take(4 * states * width), self._take(8 * states))
+        scratch = attention_scratch(graph, self._cut, self._take)
         rows = LogitsRows(self._logits, self._logits_stride)
         columns = round_up(max_rows, COLUMN_MULTIPLE)
         lowering = Lowering(
@@ -104,8 +106,8 @@ class CudaBackend:
         self._gpu.synchronize()
         return address
 
-    def _prepared(self, width: int) -> Callable[[], None]:
-        launches = [*self._programs.launches(width), self._argmax(width)]
+    def _prepared(self, width: int, *, wide: bool) -> Callable[[], None]:
+        launches = [*self._programs.launches(width, wide=wide), self._argmax(width)]
         if self._settings.graphs:
             return self._gpu.captured(launches)
 
@@ -123,15 +125,17 @@ class CudaBackend:
 
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""
-        width = self._width(rows)
-        return [*self._programs.launches(width), self._argmax(width)]
+        width, wide = self._width(rows)
+        return [*self._programs.launches(width, wide=wide), self._argmax(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
         self._steps[self._width(rows)]()
 
-    def _width(self, rows: int) -> int:
-        return min(width for width in self._steps if width >= rows)
+    def _width(self, rows: int) -> tuple[int, bool]:
+        """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
+        wide = self.inputs.has_wide_units
+        return min((width, has_wide) for width, has_wide in self._steps if width >= rows and has_wide == wide)
 
     @property
     def workspace_bytes(self) -> int:
@@ -173,8 +177,8 @@ class CudaBackend:
             if run.slot is not None and not 0 <= run.slot < self._slots:
                 raise ValueError(f"slot {run.slot} of {self._slots}")
         rows = sum(len(run.tokens) for run in runs)
-        if rows > max(self._steps):
-            raise ValueError(f"a step of {rows} rows; it holds {max(self._steps)}")
+        if rows > self._max_rows:
+            raise ValueError(f"a step of {rows} rows; it holds {self._max_rows}")
 
     def logits(self, slot: int) -> NDArray[np.float32]:
         """Return a copy of a slot's resident logits, `[vocabulary]`."""
@@ -202,12 +206,3 @@ class CudaBackend:
 
 def _widths(max_rows: int) -> list[int]:
     return [*(width for width in WIDTHS if width < max_rows), max_rows]
-
-
-def attention_cut(graph: Graph, sm_count: int) -> AttentionCut:
-    """Return how attention is cut; ValueError where layers differ in heads, which no architecture here does."""
-    shapes = {(op.heads // op.kv_heads, op.kv_heads) for op in graph.operations if isinstance(op, Attention)}
-    if len(shapes) > 1:
-        raise ValueError(f"layers of different heads are not lowered: {sorted(shapes)}")
-    group_heads, kv_heads = shapes.pop() if shapes else (1, 1)
-    return AttentionCut(group_heads, kv_heads, 2 * sm_count, PARTIAL_SLOTS)

@@ -35,6 +35,7 @@ from decodepool_kernels.cuda.records import (
 
 LOG2_E = 1.4426950408889634
 PAIR_THREADS = 128
+WIDE_THREADS = 384
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
 
@@ -323,11 +324,21 @@ class Lowering:
         to = (out, ctypes.c_longlong(self._stride(op.out.width)))
         partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
         heads = (ctypes.c_int(op.heads), ctypes.c_int(op.kv_heads), ctypes.c_float(op.scale * LOG2_E))
-        operands = (q, ctypes.c_longlong(self._stride(op.q.width)), layer, *to, *partials, *heads, pointer(self.step))
-        self._emit("attention", operands, (q,), (out,), threads=PAIR_THREADS, defines={"HEAD_DIM": head_dim})
+        source = (q, ctypes.c_longlong(self._stride(op.q.width)), layer)
+        self._attend("attention", (*source, *to, *partials, *heads), q, out, threads=PAIR_THREADS, head_dim=head_dim)
+        if self.scratch.turns:
+            totals = (pointer(self.scratch.total_o), pointer(self.scratch.total_ml), pointer(self.scratch.turns))
+            operands = (*source, *to, *totals, *heads)
+            self._attend("attention_wide", operands, q, out, threads=WIDE_THREADS, head_dim=head_dim)
         self._waiting[op.out] = op
         if not self.fused:
             self.value(op.out)
+
+    def _attend(
+        self, kernel: str, operands: Sequence[Operand], q: Buffer, out: Buffer, *, threads: int, head_dim: int
+    ) -> None:
+        operands = (*operands, pointer(self.step))
+        self._emit(kernel, operands, (q,), (out,), threads=threads, defines={"HEAD_DIM": head_dim})
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), _elements(op.out.width, 4 * PAIR_THREADS)

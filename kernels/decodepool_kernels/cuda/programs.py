@@ -6,13 +6,18 @@ import ctypes
 from collections.abc import Sequence
 
 from decodepool_kernels.arena import Buffer, Placement
+from decodepool_kernels.cuda.attention import WIDE_WORKERS
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import PAGE_TOKENS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.pages import ELEMENT_BYTES
 from decodepool_kernels.cuda.products import Part, Parts, WideCut, product_cut, wide_cut
 from decodepool_kernels.cuda.records import Operand, PartOperands, Record
+from decodepool_kernels.cuda.wide_units import PLACES
 
+TOTAL_BYTES = 4
+PLACE_STATE_BYTES = 8
+"""Of a place's largest score and its sum of weights, which each of 4 lanes keeps."""
 MOST_STAGES = 8
 FEWEST_STAGES = 3
 FOLD_THREADS = 256
@@ -30,14 +35,17 @@ class Programs:
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = self.allocated_bytes = 0
 
-    def launches(self, rows: int) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order."""
-        return [launch for record in self._records for launch in self._launches(record, rows)]
+    def launches(self, rows: int, *, wide: bool) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
+        records = [record for record in self._records if wide or record.kernel != "attention_wide"]
+        return [launch for record in records for launch in self._launches(record, rows)]
 
     def _launches(self, record: Record, rows: int) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
+        if record.kernel == "attention_wide":
+            return [self._attention_wide(record, arguments)]
         if record.grid is None:
             return [self._attention(record, arguments)]
         function = self._library.function(record.kernel, record.defines, record.threads)
@@ -94,6 +102,17 @@ class Programs:
             record.kernel, {**record.defines, "STAGES": stages}, record.threads, stages * half_bytes
         )
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
+
+    def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
+        head_dim = record.defines["HEAD_DIM"]
+        half_bytes = PAGE_TOKENS * head_dim * ELEMENT_BYTES
+        own_bytes = PLACES * head_dim * (ELEMENT_BYTES + TOTAL_BYTES) + WIDE_WORKERS * 2 * PLACE_STATE_BYTES
+        room = self._gpu.shared_bytes - STATIC_SHARED_BYTES - own_bytes
+        stages = min(MOST_STAGES, room // half_bytes)
+        function = self._library.function(
+            record.kernel, {**record.defines, "STAGES": stages}, record.threads, stages * half_bytes + own_bytes
+        )
+        return Launch(record.kernel, function, (self._gpu.sm_count, 1), arguments)
 
     def _placed(self, operand: Operand) -> Operand:
         if isinstance(operand, Buffer):

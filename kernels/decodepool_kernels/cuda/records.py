@@ -44,10 +44,15 @@ class LogitsRows:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where the states of attention's chunks lie."""
+    """Where the states of attention's chunks lie, and the totals of wide units that thread blocks share with whose turn
+    it is; these are 0 where the GPU has no program for wide units.
+    """
 
     partial_o: int
     partial_ml: int
+    total_o: int = 0
+    total_ml: int = 0
+    turns: int = 0
 
 
 Operand = Any

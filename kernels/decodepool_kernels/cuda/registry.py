@@ -14,6 +14,7 @@ from decodepool_sizing.layouts import QUANT_LAYOUTS
 from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, quant_kind
 
 HEAD_DIMS = (16, 32, 64, 80, 96, 128, 256)
+WIDE_HEAD_DIMS = (64, 128)
 TILES = (1, 2)
 ROW_TILES = (2, 4)
 KINDS = tuple(dict.fromkeys([*(quant_kind(layout) for layout in QUANT_LAYOUTS.values()), F16_KIND, BF16_KIND]))
@@ -59,6 +60,7 @@ HELD = {"ITEMS": (1, 4, 8, 14)}
 PLANES = {"PLANES": (2, 3), **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
+WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
 KERNELS: dict[str, Kernel] = {
@@ -79,6 +81,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("rope_append.cu", "each pair turned; f16 of the turned k and of v", "rope, append", {}),
         Kernel("append.cu", "f16 of x at its place in its page, to the bit", "itself at any width", {}),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", {"HEAD_DIM": HEAD_DIMS, **STAGES}),
+        Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only="sm_90a"),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", {}),
         Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", PLANES),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),

@@ -15,7 +15,6 @@
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
 #define HALF_BYTES (PAGE_TOKENS * HEAD_DIM * 2)
 #define P_STRIDE 72
-#define ONES 0x3c003c00u
 
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
@@ -23,11 +22,6 @@ DEVICE void load_matrices(u32 (&r)[4], u32 at) {
 
 DEVICE void load_transposed(u32 (&r)[4], u32 at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-
-DEVICE void split(float first, float second, u32& high, u32& low) {
-  high = f16_pair(first, second);
-  low = f16_pair(__fsub_rn(first, low_f16(high)), __fsub_rn(second, high_f16(high)));
 }
 
 struct Unit {

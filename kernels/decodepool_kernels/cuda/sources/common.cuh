@@ -54,6 +54,10 @@ DEVICE void multiply_bf16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The L2's policies: what is read once a step goes first, what all blocks read stays.
+#define GOES_FIRST 0x12f0000000000000ull
+#define STAYS 0x14f0000000000000ull
+
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
 // 16 bytes from global to shared memory, in the background.

@@ -6,10 +6,6 @@
 
 #define HAS_COPY_ENGINE (__CUDA_ARCH__ >= 900)
 
-// The L2's policies: what is read once a step goes first, what all blocks read stays.
-#define GOES_FIRST 0x12f0000000000000ull
-#define STAYS 0x14f0000000000000ull
-
 template <int threads, int stages, int slot_bytes> struct Ring {
   u32 slots, barriers;
   int self;  // the thread's place in its team

@@ -1,6 +1,16 @@
-// The fold of attention's states (m, l, O): the only one there is. A state that holds nothing for a row (m = -inf) leaves the other as it is, to the bit.
+// What attention's programs share: halves of floats, and the fold of states (m, l, O), the only one there is. A state that holds nothing for a row
+// (m = -inf) leaves the other as it is, to the bit.
 #pragma once
 #include "common.cuh"
+
+#define FOLDED_BLOCKS 8      // of a group
+#define ONES 0x3c003c00u   // a pair of halves
+
+// Two floats as pairs of halves, high and low: 22 bits of each.
+DEVICE void split(float first, float second, u32& high, u32& low) {
+  high = f16_pair(first, second);
+  low = f16_pair(__fsub_rn(first, low_f16(high)), __fsub_rn(second, high_f16(high)));
+}
 
 struct Weights {
   float kept, taken;

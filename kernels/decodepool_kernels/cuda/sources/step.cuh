@@ -3,9 +3,10 @@
 
 #define MAX_ROWS 256
 
-enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, HEADER_WORDS = 8 };
+enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, WIDE_UNITS, HEADER_WORDS = 8 };
 enum { TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS };
 enum { UNIT_ROW, UNIT_ROWS, UNIT_BLOCK, UNIT_BLOCKS, UNIT_CHUNK, UNIT_FRESH, UNIT_WORDS = 8 };
+enum { WIDE_ROW, WIDE_ROWS, WIDE_BLOCKS, WIDE_SPLIT, WIDE_SPLITS, WIDE_TILE };  // the wide units follow the others
 
 // An array with one value a row.
 DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }

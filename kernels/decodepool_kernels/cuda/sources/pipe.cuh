@@ -1,0 +1,51 @@
+// A ring of slots in shared memory between warps that copy and warps that compute (sm_90): a slot is filled by the copy engine, then read, then
+// given back by every reading warp.
+#pragma once
+#include "common.cuh"
+
+DEVICE void wait_barrier(u32 barrier, int phase) {
+  asm volatile("{\n.reg .pred p;\nAGAIN: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barrier), "r"(phase) : "memory");
+}
+
+DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
+
+// A run of bytes, a multiple of 16, to shared memory; the barrier counts them as they come.
+DEVICE void copy_run(u32 target, const void* source, int bytes, u32 barrier, u64 policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+               ::"r"(target), "l"(source), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
+
+// One side's view of the ring; both sides pass over the slots in the same order.
+template <int stages, int slot_bytes> struct Pipe {
+  u32 slots, barriers;  // a slot's barriers: filled, then free
+  int stage, phase;
+
+  METHOD Pipe(const u8* first_slot, const u64* first_barrier) : slots(shared_address(first_slot)), barriers(shared_address(first_barrier)), stage(0), phase(0) {}
+
+  // By one thread, before the sides meet.
+  METHOD void set(int reading_warps) const {
+    for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 16 * slot, 1), set_barrier(barriers + 16 * slot + 8, reading_warps);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  METHOD u32 slot() const { return slots + stage * slot_bytes; }
+  METHOD u32 filled() const { return barriers + 16 * stage; }
+  METHOD void pass() {
+    if (++stage == stages) stage = 0, phase ^= 1;
+  }
+
+  // The copying side's turn begins, by one thread: the slot is free, and will hold so many bytes.
+  METHOD void claim(int bytes) const {
+    wait_barrier(filled() + 8, phase ^ 1);
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(filled()), "r"(bytes) : "memory");
+  }
+
+  METHOD void wait() const { wait_barrier(filled(), phase); }
+
+  // A reading warp is done with the slot. Where its own instructions read it (and not the tensor cores alone), that comes before any copy into it.
+  template <bool read_plainly> METHOD void give_back() {
+    if (read_plainly) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(filled() + 8) : "memory");
+    pass();
+  }
+};
