@@ -37,6 +37,7 @@ class PlanStatus(Part):
     """What each worker was planned to hold. weight + workspace + reserve + cache is at most usable."""
 
     device: Text = Field(description="What was planned for, and who said so.")
+    placement: Text = Field(description="Digest of what decided which nodes were looked at, where they were.")
     context_tokens: Count = Field(description="Tokens of a session.")
     kv_type: Text = Field(description="Type of keys and values.")
     device_bytes: Bytes = Field(description="Memory of the device.")
