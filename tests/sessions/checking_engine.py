@@ -8,8 +8,9 @@ knows no pages at all.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Outcome, Sampled, Sampling, Span
@@ -166,3 +167,10 @@ def decode(residence: Residence, session_id: str, count: int | None = None) -> l
 def prompt(length: int, variant: int = 0) -> list[int]:
     """Make a prompt, different for each variant from its first token on."""
     return [(7 * i + 31 * variant + i * i) % NAN_TOKEN for i in range(length)]
+
+
+class BesideEngine(CheckingEngine):
+    """The same, whose steps run beside the process: what a step gives is there only once it is waited for."""
+
+    def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
+        return partial(self.step, [replace(span, pages=list(span.pages)) for span in spans])

@@ -13,7 +13,7 @@ from decodepool_worker.sessions.errors import NoRoom
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
 
-from tests.sessions.checking_engine import GREEDY, NAN_TOKEN, CheckingEngine, Listener, lone_tokens, run
+from tests.sessions.checking_engine import GREEDY, NAN_TOKEN, BesideEngine, CheckingEngine, Listener, lone_tokens, run
 
 CONTEXT = 300
 SAMPLINGS = (
@@ -42,7 +42,8 @@ class Crowd:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.engine = CheckingEngine(page_count=36, slot_count=6, max_step_rows=self.random.choice((1, 3, 64, 200)))
+        kind = self.random.choice((CheckingEngine, BesideEngine))
+        self.engine = kind(page_count=36, slot_count=6, max_step_rows=self.random.choice((1, 3, 64, 200)))
         chunk = self.random.choice((1, 16, 64))
         self.residence = Residence(self.engine, context_tokens=CONTEXT, sessions=6, prefill_chunk_rows=chunk)
         self.guests: list[Guest] = []

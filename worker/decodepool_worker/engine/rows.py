@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from decodepool_sizing import kv
@@ -101,3 +101,11 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free everything the engine holds."""
+
+
+@runtime_checkable
+class OverlappingEngine(Engine, Protocol):
+    """An engine whose steps run beside this process."""
+
+    def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
+        """Start a step; return what waits for its end and gives what `step` gives. No other step before that."""

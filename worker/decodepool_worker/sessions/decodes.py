@@ -91,6 +91,7 @@ class Decode:
     text: DecodeText
     drawn: DrawnTokens = field(init=False)
     end: EndEvent | None = None
+    held: Sampled | None = None
 
     def __post_init__(self) -> None:
         self.drawn = DrawnTokens(self.start)
@@ -98,7 +99,21 @@ class Decode:
     @property
     def length(self) -> int:
         """The session's length after the tokens drawn so far."""
-        return self.start + len(self.drawn)
+        return self.start + len(self.drawn) + (self.held is not None)
+
+    def hold(self, sampled: Sampled) -> bool:
+        """Keep a drawn token to be told by `tell`, if it certainly does not end the decode; False if it may."""
+        request = self.request
+        if request.stop_strings or sampled.token in request.stop_tokens or self.length + 1 >= self.end_length:
+            return False
+        self.held = sampled
+        return True
+
+    def tell(self) -> None:
+        """Tell the stream of a token that was kept, if one was."""
+        if self.held is not None:
+            sampled, self.held = self.held, None
+            self.take(sampled)
 
     def take(self, sampled: Sampled) -> FinishReason | None:
         """Record a drawn token, tell the stream, and end where it ends the decode."""
@@ -117,6 +132,7 @@ class Decode:
 
     def finish(self, reason: FinishReason, *, stop: str | int | None = None, error: str | None = None) -> FinishReason:
         """End the stream with what was held back, which a stop string leaves nothing of."""
+        self.tell()
         text = "" if isinstance(stop, str) else self.text.finish()
         self.end = EndEvent(reason, self.length, len(self.drawn), text, stop, error)
         self.sink(self.end)
@@ -124,11 +140,13 @@ class Decode:
 
     def abort(self, error: str) -> None:
         """End the stream because the session failed. Its text is left alone: that may be what failed."""
+        self.held = None
         self.end = EndEvent("error", self.length, len(self.drawn), error=error)
         self.sink(self.end)
 
     def replay(self, after: int, sink: Sink) -> None:
         """Give a new stream every event after position `after`, and the later ones as they come."""
+        self.tell()
         if self.end is None:
             self.sink(EndEvent("cancelled", self.length, len(self.drawn), error="resumed by another stream"))
         self.sink = sink

@@ -79,8 +79,14 @@ class Residence:
         return self._stepper.fault
 
     def tick(self) -> bool:
-        """Run one engine step if there is work; False if there is none."""
+        """Run one engine step if there is work; False if there is none. Where steps run beside this process, sinks hear
+        of a token that ends nothing while the step after it runs.
+        """
         return self._stepper.tick()
+
+    def when_told(self, callback: Callable[[], None]) -> None:
+        """Have a callback called in the middle of a tick, when what the step before drew has been told."""
+        self._stepper.on_told = callback
 
     # Verbs: what a client may ask for.
 

@@ -45,6 +45,7 @@ class StepThread:
         self._closed = False
         self._turn_began: float | None = None
         self.stats = residence.stats()
+        residence.when_told(self._publish)
         self._thread = threading.Thread(target=self._run, name="decodepool-steps", daemon=True)
 
     def start(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from decodepool_worker.engine.rows import Draw, Engine, NonFiniteLogits, Outcome, Sampled, Span
+from decodepool_worker.engine.rows import Draw, Engine, NonFiniteLogits, Outcome, OverlappingEngine, Sampled, Span
 from decodepool_worker.sessions.household import Household
 from decodepool_worker.sessions.scheduler import Need, plan_step
 from decodepool_worker.sessions.session import Session, SessionEvent, SessionState
@@ -35,17 +35,21 @@ class Stepper:
         self._clock = clock
         self._prefill_chunk_rows = prefill_chunk_rows
         self._observe_step = observe_step
+        self._begin = engine.begin if isinstance(engine, OverlappingEngine) else None
+        self._held: list[Session] = []
+        self.on_told: Callable[[], None] | None = None
 
     def tick(self) -> bool:
         """Run one engine step if there is work; False if there is none."""
         sessions = self._household.sessions
         work = choose_work(sessions, self._engine.max_step_rows, self._prefill_chunk_rows)
         if not work or self.fault is not None:
+            self._tell()
             return False
         began = self._clock()
         try:
             spans = [self._span(session, rows) for session, rows in work]
-            outcomes = self._engine.step(spans)
+            outcomes = self._stepped(spans)
         except Exception as error:  # whatever it is, nothing that the engine says can be trusted any more
             self.fail(error)
             return True
@@ -54,10 +58,32 @@ class Stepper:
         self._count(report_step(zip(spans, outcomes, strict=True), self._clock() - began))
         return True
 
+    def _stepped(self, spans: list[Span]) -> list[Outcome]:
+        """Run a step; while it runs beside this process, tell what the one before drew."""
+        if self._begin is None:
+            return self._engine.step(spans)
+        outcomes = self._begin(spans)
+        self._tell()
+        if self.on_told is not None:
+            self.on_told()
+        return outcomes()
+
+    def _tell(self) -> None:
+        """Tell the tokens that were held. A fault in a text is its session's own."""
+        held, self._held = self._held, []
+        for session in held:
+            try:
+                if session.decode is not None:
+                    session.decode.tell()
+            except Exception as error:
+                logger.exception("session %s failed", session.id)
+                self._household.fail(session, f"internal error: {error}")
+
     def fail(self, error: Exception) -> None:
         """End every session with an error, and step no more."""
         logger.critical("the engine failed", exc_info=error)
         self.fault = f"the engine failed: {type(error).__name__}: {error}"
+        self._tell()
         self._household.fail_all(self.fault)
 
     def _span(self, session: Session, rows: int) -> Span:
@@ -66,7 +92,11 @@ class Stepper:
         return span_of(session, rows)
 
     def _settle(self, session: Session, span: Span, outcome: Outcome) -> None:
-        """Take in what the step did for one session. Its text is made here: a fault in that is the session's own."""
+        """Take in what the step did for one session. Its text is made here: a fault in that is the session's own. One
+        that failed while the step ran has nothing to take.
+        """
+        if session.state is SessionState.FAILED:
+            return
         try:
             if isinstance(outcome, NonFiniteLogits):
                 self._household.fail(session, outcome.message)
@@ -81,7 +111,9 @@ class Stepper:
         self._household.memory.register(session.place, session.tokens, session.evaluated_count)
         if sampled is not None and session.running_decode is not None:
             session.tokens.append(sampled.token)
-            if session.running_decode.take(sampled) is not None:
+            if self._begin is not None and session.running_decode.hold(sampled):
+                self._held.append(session)
+            elif session.running_decode.take(sampled) is not None:
                 self._household.advance(session, SessionEvent.STOP)
         elif session.state is SessionState.PREFILLING and not session.pending_count:
             self._household.advance(session, SessionEvent.FILLED)

@@ -1,0 +1,117 @@
+"""Steps that run beside the process: what one drew is told while the next one runs, in order, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pytest
+from decodepool_worker.engine.rows import Outcome, Span
+from decodepool_worker.sessions.decodes import DecodeRequest
+from decodepool_worker.sessions.residence import Residence
+
+from tests.sessions.checking_engine import GREEDY, BesideEngine, Listener, lone_tokens, prompt
+
+
+class TellingEngine(BesideEngine):
+    """Writes down when a step starts and when it is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(page_count=24, slot_count=4)
+        self.log: list[str] = []
+
+    def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
+        self.log.append("begun")
+        return partial(self._awaited, super().begin(spans))
+
+    def _awaited(self, outcomes: Callable[[], list[Outcome]]) -> list[Outcome]:
+        self.log.append("awaited")
+        return outcomes()
+
+
+@pytest.fixture
+def engine() -> TellingEngine:
+    return TellingEngine()
+
+
+@pytest.fixture
+def residence(engine: TellingEngine) -> Residence:
+    return Residence(engine, context_tokens=256, sessions=4)
+
+
+def decoding(residence: Residence, listener: Listener, **asked: object) -> str:
+    """Begin a decode whose prompt is evaluated, and return its session's id."""
+    session = residence.create(prompt(20), sampling=GREEDY)
+    residence.tick()
+    residence.decode(session.id, DecodeRequest(**asked), listener)  # type: ignore[arg-type]
+    return session.id
+
+
+def test_a_token_is_told_between_the_next_steps_start_and_its_end(residence: Residence, engine: TellingEngine) -> None:
+    listener = Listener()
+    decoding(residence, listener, max_tokens=9)
+    residence.when_told(lambda: engine.log.append(f"told {len(listener.tokens)}"))
+    engine.log.clear()
+    for _ in range(3):
+        residence.tick()
+    assert engine.log == ["begun", "told 0", "awaited", "begun", "told 1", "awaited", "begun", "told 2", "awaited"]
+
+
+def test_the_last_token_and_the_end_are_told_at_once(residence: Residence) -> None:
+    listener = Listener()
+    decoding(residence, listener, max_tokens=3)
+    for _ in range(3):
+        residence.tick()
+    assert listener.tokens == lone_tokens(prompt(20), 3)
+    assert listener.end is not None
+    assert listener.end.finish_reason == "length"
+
+
+def test_a_stream_with_a_stop_string_is_told_at_once(residence: Residence) -> None:
+    listener = Listener()
+    decoding(residence, listener, max_tokens=9, stop_strings=("never",))
+    residence.tick()
+    assert len(listener.tokens) == 1
+
+
+@pytest.mark.parametrize("end", ["cancel", "close", "end_streams", "leave"])
+def test_whoever_ends_a_stream_hears_of_its_last_token_first(residence: Residence, end: str) -> None:
+    listener = Listener()
+    session_id = decoding(residence, listener, max_tokens=9)
+    for _ in range(4):
+        residence.tick()
+    assert len(listener.tokens) == 3
+    ends: dict[str, Callable[[], object]] = {
+        "cancel": lambda: residence.cancel(session_id),
+        "close": lambda: residence.close(session_id),
+        "end_streams": lambda: residence.end_streams("over"),
+        "leave": lambda: residence.leave(session_id, listener),
+    }
+    ends[end]()
+    assert listener.tokens == lone_tokens(prompt(20), 4)
+    assert listener.end is not None
+    assert listener.end.length == 24
+
+
+def test_who_takes_a_stream_over_misses_nothing(residence: Residence) -> None:
+    first, second = Listener(), Listener()
+    session_id = decoding(residence, first, max_tokens=9)
+    for _ in range(4):
+        residence.tick()
+    residence.resume(session_id, 20, second)
+    while residence.tick():
+        pass
+    assert [*first.tokens[:1], *second.tokens] == lone_tokens(prompt(20), 9)
+
+
+def test_an_engine_that_fails_takes_no_token_back(residence: Residence, engine: TellingEngine) -> None:
+    listener = Listener()
+    decoding(residence, listener, max_tokens=9)
+    for _ in range(4):
+        residence.tick()
+    engine.broken = True
+    residence.tick()
+    assert listener.tokens == lone_tokens(prompt(20), 4)
+    assert listener.end is not None
+    assert listener.end.finish_reason == "error"
+    assert "illegal memory access" in str(residence.fault)
