@@ -6,7 +6,7 @@ Every call blocks, with short timeouts: `carry_out` makes them in threads.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from kubernetes import client, config
@@ -17,6 +17,7 @@ from decodepool_operator.kinds import MANAGER, Kind, kind_of
 Object = dict[str, Any]
 
 APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 TIMEOUT_SECONDS = (5.0, 30.0)
 """To connect, and for each wait for bytes: a server that went silent is an error, not a stuck operator."""
@@ -66,6 +67,11 @@ class Api:
         query = [("fieldManager", MANAGER)]
         return self.call("PATCH", kind.path(namespace, name, subresource), patch, content_type=MERGE, query=query)
 
+    def json_patch(self, kind: Kind, namespace: str | None, name: str, operations: list[Object]) -> Object:
+        """Patch an object by a list of operations."""
+        query = [("fieldManager", MANAGER)]
+        return self.call("PATCH", kind.path(namespace, name), operations, content_type=JSON_PATCH, query=query)
+
     def replace(self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
         """Replace an object, or its status. ApiFault STALE where it is no longer of the body's resource version."""
         return self.call("PUT", kind.path(namespace, name, subresource), body, query=[("fieldManager", MANAGER)])
@@ -105,7 +111,7 @@ class Api:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Object | list[Object] | None = None,
         *,
         query: list[tuple[str, str]] | None = None,
         content_type: str = "application/json",
@@ -114,7 +120,7 @@ class Api:
         """Make one request; return the object that answers it. ApiFault says why there is none."""
         try:
             request = self._client.param_serialize(
-                method, path, query_params=query or [], body=dict(body) if body is not None else None,
+                method, path, query_params=query or [], body=body,
                 header_params={"Accept": accept, "Content-Type": content_type}, auth_settings=["BearerToken"],
             )  # fmt: skip
             answer = self._client.call_api(*request, _request_timeout=TIMEOUT_SECONDS)

@@ -32,6 +32,9 @@ from decodepool_operator.resolve import Resolver
 from decodepool_operator.settings import Settings
 from decodepool_operator.state import Object
 from decodepool_operator.store import Store
+from decodepool_operator.webhook.injection import Denied, Injected, inject, pool_name
+from decodepool_operator.webhook.keeper import Keeper
+from decodepool_operator.webhook.server import WebhookServer
 from decodepool_operator.work_queue import WorkQueue
 
 T = TypeVar("T")
@@ -86,11 +89,23 @@ class Operator:
         reconciler = Reconciler(world, self.queue, plan, writers, metrics=self.metrics, threads=self._threads)
         return [
             heartbeat.run(settings.heartbeat_seconds),
+            *([self._when_ready(self._webhook().run())] if settings.webhook_service else []),
             self._when_ready(audit.run(kinds, settings.audit_seconds)),
             self._when_ready(self._look_for_pod_monitors(audit)),
             self._when_ready(world.reports.run(settings.report_seconds)),
             *(self._when_ready(reconciler.run()) for _ in range(settings.workers)),
         ]
+
+    def _webhook(self) -> WebhookServer:
+        settings = self._settings
+        host = f"{settings.webhook_service}.{settings.own_namespace}.svc"
+        keeper = Keeper(self._api, settings.own_namespace, settings.webhook_secret, host)
+        return WebhookServer(keeper, self._inject, settings.webhook_port, self._threads)
+
+    def _inject(self, namespace: str, pod: Object) -> Injected | Denied:
+        pool = self.store.pool((namespace, pool_name(pod) or ""))
+        nodes = self.store.nodes() if self._settings.reads_nodes else None
+        return inject(pod, pool, self._settings.images, nodes)
 
     async def _watch(self) -> None:
         kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)

@@ -3,7 +3,8 @@
 Two rules for objects that are not this operator's alone:
 - An object that exists without belonging to the pool is never taken over. The planner is shown it and says so.
 - A field that another manager holds is taken back, since a pool's children are its own; but whoever writes it again and
-  again is not fought. After `FORCES` times within `FORCE_WINDOW_SECONDS` the object is left as it is and told of.
+  again is not fought. After `FORCES` times within `FORCE_WINDOW_SECONDS` the object is left as it is and told of,
+  until the pool's own spec changes.
 """
 
 from __future__ import annotations
@@ -41,10 +42,14 @@ class Forces:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._times: dict[tuple[Kind, str, str], deque[float]] = defaultdict(lambda: deque(maxlen=FORCES))
+        self._generations: dict[tuple[Kind, str, str], int] = {}
 
-    def may_force(self, kind: Kind, namespace: str, name: str) -> bool:
-        """Whether fields may be taken once more; counts it if so."""
+    def may_force(self, kind: Kind, namespace: str, name: str, generation: int) -> bool:
+        """Whether fields may be taken once more; counts it if so. A new generation of the pool is a new wish."""
         times, now = self._times[kind, namespace, name], self._clock()
+        if self._generations.get((kind, namespace, name)) != generation:
+            times.clear()
+            self._generations[kind, namespace, name] = generation
         if len(times) == FORCES and now - times[0] < FORCE_WINDOW_SECONDS:
             return False
         times.append(now)
@@ -117,19 +122,22 @@ class Carrier:
                 if stranger is not None:
                     outcome.foreign.append(stranger)
                     return
-            outcome.written.append(self._apply_or_force(body, kind, name))
+            outcome.written.append(self._apply_or_force(pool, body, kind))
         except ApiFault as fault:
             if kind is POD_MONITORS and fault.refusal is Refusal.NOT_FOUND:
                 return  # the CRD went away since it was looked for
             raise _named(fault, kind, name) from None
 
-    def _apply_or_force(self, body: Object, kind: Kind, name: str) -> Object:
+    def _apply_or_force(self, pool: Object, body: Object, kind: Kind) -> Object:
+        metadata = body["metadata"]
         self._count("apply", kind)
         try:
             return self._api.apply(body)
         except ApiFault as fault:
-            contested = fault.refusal is Refusal.FIELD_CONFLICT
-            if not contested or not self._forces.may_force(kind, body["metadata"]["namespace"], name):
+            generation = pool["metadata"].get("generation", 0)
+            if fault.refusal is not Refusal.FIELD_CONFLICT or not self._forces.may_force(
+                kind, metadata["namespace"], metadata["name"], generation
+            ):
                 raise
         self._count("force", kind)
         return self._api.apply(body, force=True)

@@ -30,6 +30,8 @@ class Settings:
     http_port: int = 8080
     webhook_service: str = ""
     """Name of the Service in front of the webhook; empty runs no webhook."""
+    webhook_secret: str = ""
+    """Name of the Secret that keeps the webhook's certificates."""
     webhook_port: int = 9443
     log_level: str = "INFO"
     report_seconds: float = 10.0
@@ -58,6 +60,7 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read every setting; BadSetting names the first variable that cannot be understood."""
         read = _Reader(environment)
+        webhook_service = read.text("WEBHOOK_SERVICE", "")
         namespaces = tuple(name.strip() for name in read.text("NAMESPACES", "").split(",") if name.strip())
         return cls(
             images=_images(read),
@@ -65,7 +68,8 @@ class Settings:
             own_namespace=read.text("OPERATOR_NAMESPACE", "default"),
             reads_nodes=read.flag("READ_NODES", default=not namespaces),
             http_port=read.port("HTTP_PORT", 8080),
-            webhook_service=read.text("WEBHOOK_SERVICE", ""),
+            webhook_service=webhook_service,
+            webhook_secret=read.text("WEBHOOK_SECRET", "") or f"{webhook_service}-cert",
             webhook_port=read.port("WEBHOOK_PORT", 9443),
             log_level=read.choice("LOG_LEVEL", "INFO", LOG_LEVELS),
             report_seconds=read.seconds("REPORT_SECONDS", 10.0),

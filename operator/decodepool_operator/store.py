@@ -107,7 +107,7 @@ def pools_of(kind: Kind, body: Mapping[str, Any]) -> tuple[PoolKey, ...]:
     if kind is POOLS or kind is NODES:
         return ()
     labels = metadata.get("labels") or {}
-    names = {labels.get(POOL_LABEL), labels.get(SIDECAR_LABEL) if kind is PODS else None} - {None}
+    names = {labels.get(POOL_LABEL), labels.get(SIDECAR_LABEL) if kind is PODS else None} - {None, ""}
     return tuple((namespace, str(name)) for name in sorted(names, key=str))
 
 

@@ -1,0 +1,1 @@
+"""The admission webhook that puts a decode worker beside an application."""

@@ -1,0 +1,79 @@
+"""Keeping the webhook trusted: its certificates in a Secret, their authority in the webhook's configuration."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+
+from decodepool_operator.api import Api, Object
+from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.kinds import MUTATING_WEBHOOKS, SECRETS
+from decodepool_operator.webhook.certificates import Certificates, renewed
+
+CONFIGURATION = "decodepool-sidecar"
+
+
+class Keeper:
+    """Reads and writes what makes the webhook trusted. Its methods block; ApiFault where the API refuses."""
+
+    def __init__(self, api: Api, namespace: str, secret: str, host: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._secret = secret
+        self._host = host
+
+    def certificates(self, now: datetime) -> Certificates:
+        """Return good certificates, those in the Secret where they are; else make them, and keep them there."""
+        secret = self._read()
+        known = Certificates.from_secret_data(secret.get("data") or {}) if secret else None
+        wanted = renewed(known, self._host, now)
+        if wanted != known:
+            self._keep(secret, wanted)
+        return wanted
+
+    def trust(self, certificates: Certificates) -> bool:
+        """Have the API server trust the authority; return whether that had to be written. Nothing where the chart
+        installed no webhook.
+        """
+        bundle = base64.b64encode(certificates.authority).decode()
+        try:
+            configuration = self._api.get(MUTATING_WEBHOOKS, None, CONFIGURATION)
+        except ApiFault as fault:
+            if fault.refusal is Refusal.NOT_FOUND:
+                return False
+            raise
+        changes = bundle_patch(configuration, bundle)
+        if changes:
+            self._api.json_patch(MUTATING_WEBHOOKS, None, CONFIGURATION, changes)
+        return bool(changes)
+
+    def _read(self) -> Object | None:
+        try:
+            return self._api.get(SECRETS, self._namespace, self._secret)
+        except ApiFault as fault:
+            if fault.refusal is Refusal.NOT_FOUND:
+                return None
+            raise
+
+    def _keep(self, secret: Object | None, wanted: Certificates) -> None:
+        """Write the Secret. Whoever wrote it since is not overwritten: ApiFault STALE, and it is read again."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._secret, "namespace": self._namespace},
+            "type": "Opaque",
+            "data": wanted.to_secret_data(),
+        }
+        if secret is None:
+            self._api.create(body)
+        else:
+            self._api.replace(SECRETS, self._namespace, self._secret, {**secret, "data": body["data"]})
+
+
+def bundle_patch(configuration: Object, bundle: str) -> list[Object]:
+    """Return the JSON patch that puts an authority into every webhook that has another."""
+    return [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+        if webhook.get("clientConfig", {}).get("caBundle") != bundle
+    ]
