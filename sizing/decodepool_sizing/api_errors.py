@@ -46,6 +46,7 @@ FAULTS: dict[str, Fault] = {
     "no_free_session": Fault(429, "rate_limit_error", retry_after_seconds=1),
     "decode_failed": Fault(500, "server_error"),
     "internal_error": Fault(500, "server_error"),
+    "worker_lost": Fault(502, "server_error"),
     "loading": Fault(503, UNAVAILABLE, retry_after_seconds=2),
     "draining": Fault(503, UNAVAILABLE, retry_after_seconds=5),
     "engine_failed": Fault(503, UNAVAILABLE, retry_after_seconds=5),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.live_server import events
+from tests.serving.http_client import events
 
 ROOT = Path(__file__).parents[2]
 

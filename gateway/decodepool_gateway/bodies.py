@@ -1,0 +1,71 @@
+"""Requests' bodies: read whole, so that a slow client holds no worker, and a refused request can go to the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from decodepool_sizing.api_errors import ApiError
+
+MAX_BODY_BYTES = 8 << 20
+"""The workers' own limit: they would refuse more."""
+
+MAX_HELD_BYTES = 256 << 20
+"""Of all requests that wait for a place or are being passed on, together."""
+
+BODY_SECONDS = 60.0
+"""How long no more of a body may come."""
+
+
+class Bodies:
+    """The bodies that are held now."""
+
+    def __init__(self, max_body_bytes: int = MAX_BODY_BYTES, max_held_bytes: int = MAX_HELD_BYTES) -> None:
+        self.max_body_bytes = max_body_bytes
+        self._max_held_bytes = max_held_bytes
+        self._held_bytes = 0
+
+    @asynccontextmanager
+    async def body(self, request: web.Request) -> AsyncIterator[bytes | None]:
+        """Read a body and hold it for the time of the block; None where there is none.
+
+        Raises `ApiError`: `body_too_large`, `request_timeout`, `overloaded`, or `malformed_request` if it is cut short.
+        """
+        if not request.body_exists:
+            yield None
+            return
+        if (request.content_length or 0) > self.max_body_bytes:
+            raise self._too_large()
+        data = bytearray()
+        try:
+            await self._read(request, data)
+            yield bytes(data)
+        finally:
+            self._held_bytes -= len(data)
+
+    async def _read(self, request: web.Request, data: bytearray) -> None:
+        clock = asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(BODY_SECONDS) as deadline:
+                while piece := await request.content.readany():
+                    self._held_bytes += len(piece)
+                    data += piece
+                    self._require_room(len(data))
+                    deadline.reschedule(clock() + BODY_SECONDS)
+        except TimeoutError:
+            raise ApiError("request_timeout", f"no more of the body came for {BODY_SECONDS:g} s") from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            message = f"the body cannot be read: {' '.join(str(error).split())[:200]}"
+            raise ApiError("malformed_request", message) from None
+
+    def _require_room(self, body_bytes: int) -> None:
+        if body_bytes > self.max_body_bytes:
+            raise self._too_large()
+        if self._held_bytes > self._max_held_bytes:
+            raise ApiError("overloaded", f"the gateway holds {self._max_held_bytes} bytes of requests already")
+
+    def _too_large(self) -> ApiError:
+        return ApiError("body_too_large", f"the body is larger than {self.max_body_bytes} bytes")

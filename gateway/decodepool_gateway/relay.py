@@ -1,0 +1,101 @@
+"""A worker's answer on its way to the client: its status and headers, and its body as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+from aiohttp import web
+from decodepool_sizing.api_errors import ApiError
+
+from decodepool_gateway.event_blocks import EventBlocks
+from decodepool_gateway.gateway import Gateway, gateway_of
+from decodepool_gateway.headers import to_client
+
+EVENT_STREAM = "text/event-stream"
+QUIET_SECONDS = 30.0
+"""How long a stream may stand still. A worker says something every 10 s; a client that takes nothing is dropped."""
+
+MOST_WHOLE_BYTES = 256 << 10
+"""An answer up to here goes out in one piece."""
+
+ANSWERED = web.RequestKey("answered", bool)
+"""Set on a request whose stream has come to its end."""
+
+LAST_EVENTS = (b"event: done\n", b"event: error\n", b"data: [DONE]\n")
+
+
+async def relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    """Pass an answer on. A stream that the worker breaks off ends with `event: error`."""
+    headers = to_client(answer.headers)
+    if answer.content_type == EVENT_STREAM:
+        return await _relay_events(request, answer, web.StreamResponse(status=answer.status, headers=headers))
+    if answer.content_length is not None and answer.content_length <= MOST_WHOLE_BYTES:
+        async with gateway_of(request).until_the_end():
+            return web.Response(body=await answer.read(), status=answer.status, headers=headers)
+    return await _relay_pieces(request, answer, web.StreamResponse(status=answer.status, headers=headers))
+
+
+async def _relay_pieces(
+    request: web.Request, answer: aiohttp.ClientResponse, response: web.StreamResponse
+) -> web.StreamResponse:
+    """Pass on a large answer. One that is cut short is cut short for the client, too: by closing the connection."""
+    response.content_length = answer.content_length
+    await response.prepare(request)
+    try:
+        async for piece in answer.content.iter_any():
+            await response.write(piece)
+    except aiohttp.ClientPayloadError as error:
+        raise ConnectionError(f"the worker broke its answer off: {error}") from None
+    await response.write_eof()
+    return response
+
+
+async def _relay_events(
+    request: web.Request, answer: aiohttp.ClientResponse, response: web.StreamResponse
+) -> web.StreamResponse:
+    gateway = gateway_of(request)
+    await response.prepare(request)
+    with gateway.metrics.streams.track_inprogress():
+        fault = await _pass_events(request, answer, response, gateway)
+        if fault is not None:
+            gateway.metrics.refused.labels(fault.code).inc()
+            await response.write(f"event: error\ndata: {json.dumps(fault.body())}\n\n".encode())
+    await response.write_eof()
+    return response
+
+
+async def _pass_events(
+    request: web.Request, answer: aiohttp.ClientResponse, response: web.StreamResponse, gateway: Gateway
+) -> ApiError | None:
+    """Pass events on until the stream's end; return what went wrong, if something did."""
+    blocks, clock = EventBlocks(), asyncio.get_running_loop().time
+    try:
+        async with gateway.until_the_end() as deadline:
+            while True:
+                if not gateway.ending:
+                    deadline.reschedule(clock() + QUIET_SECONDS)
+                try:
+                    piece = await answer.content.readany()
+                except (aiohttp.ClientError, OSError):
+                    return ApiError("worker_lost", "the worker ended in the middle of this stream")
+                if not piece:
+                    return None
+                if events := blocks.feed(piece):
+                    if events.startswith(LAST_EVENTS) or events.endswith(b"data: [DONE]\n\n"):
+                        request[ANSWERED] = True
+                    await response.write(events)
+    except ApiError as ending:
+        return ending
+    except TimeoutError:
+        _require_reader(request)
+        return ApiError("worker_lost", f"the worker has said nothing for {QUIET_SECONDS:g} s")
+
+
+def _require_reader(request: web.Request) -> None:
+    """Drop a client that has not taken what was written: raise `ConnectionError`."""
+    transport = request.transport
+    if transport is not None and transport.get_write_buffer_size() > 0:
+        transport.abort()
+        raise ConnectionError(f"the client has not read for {QUIET_SECONDS:g} s")
