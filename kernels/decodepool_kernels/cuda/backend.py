@@ -151,10 +151,14 @@ class CudaBackend:
         """Evaluate every row of one step, without the GIL; return (best id, bits of its f32 logit) of each run with a
         slot, in order: a view.
         """
+        return self.begin(runs)()
+
+    def begin(self, runs: Sequence[RowRun]) -> Callable[[], NDArray[np.int32]]:
+        """Start a step; return what waits for its end, without the GIL, and gives what `run` gives."""
         self._gpu.enter()
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
-            return self._answers[:0]
+            return lambda: self._answers[:0]
         self._check(runs)
         words = self.inputs.place(runs)
         if not 0 <= self.inputs.tokens.min() <= self.inputs.tokens.max() < self.vocabulary_size:
@@ -164,6 +168,9 @@ class CudaBackend:
         wanted = int(self.inputs.words[WANTED])
         if wanted:
             self._gpu.download(self._answers, self._device_answers, 8 * wanted)
+        return lambda: self._awaited(wanted)
+
+    def _awaited(self, wanted: int) -> NDArray[np.int32]:
         self._gpu.synchronize()
         return self._answers[:wanted]
 

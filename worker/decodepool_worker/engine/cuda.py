@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from decodepool_kernels.cuda.backend import CudaBackend, Settings
@@ -83,7 +83,15 @@ class CudaEngine:
 
     def step(self, spans: Sequence[Span]) -> list[Outcome]:
         """Evaluate every row, then draw where asked: on the device what it found already, the rest here."""
-        best = iter(self._backend.run([span for span in spans if span.tokens]).tolist())
+        return self.begin(spans)()
+
+    def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
+        """Start a step; return what waits for its end and gives what `step` gives. No other step before that."""
+        best = self._backend.begin([span for span in spans if span.tokens])
+        return lambda: self._drawn(spans, best())
+
+    def _drawn(self, spans: Sequence[Span], answers: NDArray[np.int32]) -> list[Outcome]:
+        best = iter(answers.tolist())
         found = [next(best) if span.tokens and span.slot is not None else None for span in spans]
         outcomes = [_found(span.draw, token) for span, token in zip(spans, found, strict=True)]
         rest = [index for index, span in enumerate(spans) if span.draw and outcomes[index] is None]
