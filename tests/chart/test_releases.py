@@ -21,6 +21,8 @@ from tests.sizing.manifest_cases import SMALLEST
 pytestmark = pytest.mark.cluster
 
 NAMESPACE = "decodepool-system"
+KINDS = ("deployments", "services", "serviceaccounts", "roles", "rolebindings", "networkpolicies", "leases", "secrets",
+         "clusterroles", "clusterrolebindings", "mutatingwebhookconfigurations")  # fmt: skip
 DEFINITION = Path("files/decodepools.yaml")
 
 
@@ -109,9 +111,8 @@ def test_uninstalling_leaves_the_pools_and_they_can_be_deleted_without_an_operat
     create(server, pool())
     helm(server, "uninstall")
     assert server.get("decodepool", "smollm2")["spec"]["contextTokens"] == 2048
-    left = server.kubectl("get", "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies,clusterroles,"
-                          "clusterrolebindings,mutatingwebhookconfigurations", "-A", "-o", "name",
-                          "-l", "app.kubernetes.io/instance=decodepool")  # fmt: skip
+    of_the_release = ("-A", "-o", "name", "-l", "app.kubernetes.io/instance=decodepool")
+    left = server.kubectl("get", ",".join(KINDS), *of_the_release)
     assert left == ""
     server.kubectl("delete", "decodepool", "smollm2", "--timeout=60s")
 

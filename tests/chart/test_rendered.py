@@ -24,6 +24,13 @@ def pod_templates(objects: Objects) -> list[dict[str, Any]]:
     return templates + [each["spec"] for (kind, _), each in objects.items() if kind == "Pod"]
 
 
+def operators_environment(objects: Objects) -> dict[str, str]:
+    """What the operator is started with; fields of its pod are the release's namespace."""
+    (deployment,) = [each for (kind, _), each in objects.items() if kind == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each.get("value", "decodepool-system") for each in container["env"]}
+
+
 @EACH_VALUES
 def test_manifests_are_as_they_were_reviewed(values: Path, helm: Helm) -> None:
     kept = (SNAPSHOTS / values.name).read_text()
@@ -50,11 +57,7 @@ def test_every_pod_meets_the_restricted_standard_and_writes_nowhere(values: Path
 
 @EACH_VALUES
 def test_the_operator_understands_its_environment(values: Path, helm: Helm) -> None:
-    objects = helm.objects("--values", str(values))
-    (deployment,) = [each for (kind, _), each in objects.items() if kind == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    environment = {each["name"]: each.get("value", "decodepool-system") for each in container["env"]}
-    settings = Settings.from_environment(environment)
+    settings = Settings.from_environment(operators_environment(helm.objects("--values", str(values))))
     given = yaml.safe_load(values.read_text())
     assert list(settings.namespaces) == given.get("watchNamespaces", [])
     assert bool(settings.webhook_service) == given.get("webhook", {}).get("enabled", True)
@@ -84,6 +87,21 @@ def test_the_webhook_asks_of_labelled_pods_alone(helm: Helm) -> None:
     service = helm.objects()["Service", hook["clientConfig"]["service"]["name"]]
     assert hook["clientConfig"]["service"]["port"] in {port["port"] for port in service["spec"]["ports"]}
     assert "caBundle" not in hook["clientConfig"], "the operator's to write"
+
+
+@pytest.mark.parametrize("values", ["defaults", "namespaced"])
+def test_what_the_operator_writes_beside_pools_is_the_charts_and_goes_with_it(values: str, helm: Helm) -> None:
+    """Its certificate and its heartbeat: it has no right to make either, and uninstalling leaves neither."""
+    objects = helm.objects("--values", str(VALUES / f"{values}.yaml"))
+    environment = operators_environment(objects)
+    leases = {name.rpartition("/")[::2] for kind, name in objects if kind == "Lease"}
+    secrets = [name for kind, name in objects if kind == "Secret"]
+    settings = Settings.from_environment(environment)
+    assert leases == {(settings.heartbeat_namespace.replace("decodepool-system", ""), environment["DECODEPOOL_LEASE"])}
+    assert secrets == [environment["DECODEPOOL_WEBHOOK_SECRET"]]
+    granted = [rule for (kind, _), each in objects.items() if kind in {"Role", "ClusterRole"} for rule in each["rules"]]
+    creating = {resource for rule in granted if "create" in rule["verbs"] for resource in rule["resources"]}
+    assert not creating & {"leases", "secrets"}
 
 
 def test_two_releases_stand_side_by_side(helm: Helm) -> None:
@@ -119,8 +137,8 @@ def test_in_named_namespaces_nothing_of_a_pool_is_a_right_on_the_cluster(helm: H
     of_cluster = {
         resource for rule in rules(objects, "ClusterRole", "team-pools-operator") for resource in rule["resources"]
     }
-    assert of_cluster == {"customresourcedefinitions", "mutatingwebhookconfigurations"}
-    clusterwide = rules(helm.objects(), "ClusterRole", "decodepool-operator")
+    assert of_cluster == {"mutatingwebhookconfigurations"}
+    clusterwide = rules(helm.objects("--set", "fullnameOverride=team-pools"), "ClusterRole", "team-pools-operator")
     for team in ("team-a", "team-b"):
         granted = rules(objects, "Role", f"{team}/team-pools-operator")
         assert all(rule in clusterwide for rule in granted)

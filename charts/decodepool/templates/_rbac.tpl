@@ -2,11 +2,6 @@
 
 {{- /* Objects of the cluster itself. */ -}}
 {{- define "decodepool.clusterRules" -}}
-# whether the installed definition has every field that this operator writes
-- apiGroups: [apiextensions.k8s.io]
-  resources: [customresourcedefinitions]
-  resourceNames: [decodepools.decodepool.dev]
-  verbs: [get]
 {{- if .Values.rbac.readNodes }}
 # GPU memory and product from node labels, what is allocatable, taints
 - apiGroups: [""]
@@ -22,24 +17,21 @@
 {{- end }}
 {{- end -}}
 
-{{- /* Its own namespace: the heartbeat that proves its watches, and the webhook's certificate. */ -}}
-{{- define "decodepool.ownRules" -}}
-- apiGroups: [coordination.k8s.io]
-  resources: [leases]
-  verbs: [get, list, watch, create, patch, update]
-{{- if .Values.webhook.enabled }}
+{{- /* The certificate, in a Secret that the chart makes and uninstalling takes away. */ -}}
+{{- define "decodepool.certificateRules" -}}
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create]
-- apiGroups: [""]
-  resources: [secrets]
-  resourceNames: [{{ include "decodepool.operator" . }}-webhook]
+  resourceNames: [{{ include "decodepool.certificate" . }}]
   verbs: [get, patch, update]
-{{- end }}
 {{- end -}}
 
 {{- /* Namespaces whose pools are served. */ -}}
 {{- define "decodepool.poolRules" -}}
+# its heartbeat, which is to come back through every watch
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "decodepool.operator" . }}]
+  verbs: [get, list, watch, patch]
 - apiGroups: [decodepool.dev]
   resources: [decodepools]
   verbs: [get, list, watch]
@@ -80,11 +72,13 @@
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
-# tokens that spec.model.source.http.secretRef names, read when a header is; never listed
+{{- if .Values.rbac.readSecrets }}
+# the Secrets that pools name: a token for the model's URL, keys to ask workers with; got by name, never listed
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [get, create, patch]
 {{- end -}}
