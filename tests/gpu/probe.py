@@ -11,7 +11,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.backend import upload_weights
 from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.inputs import StepInputs
+from decodepool_kernels.cuda.inputs import StepInputs, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
@@ -26,6 +26,7 @@ Build = Callable[[Graph, dict[str, Tensor]], Tensor]
 """Records operations on the inputs by name; returns the tensor to be read back."""
 
 MAX_ROWS, TABLE_WIDTH, COLUMNS = 256, 64, 256
+LIMITS = StepLimits(MAX_ROWS, slots=MAX_ROWS, pages=1 << 20, table_width=TABLE_WIDTH, vocabulary_size=1 << 20)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Probe:
         }
         self._tensor = build(graph, embedded)
         self._cut = attention_cut(graph, gpu)
-        self._words = gpu.pinned(StepInputs.words_needed(MAX_ROWS, TABLE_WIDTH, self._cut))
+        self._words = StepInputs(gpu.pinned, LIMITS, self._cut).words
         self._step = gpu.allocate(self._words.nbytes)
         scratch = attention_scratch(graph, self._cut, gpu.allocate)
         no_pages = pages or KvPages(gpu, [], 0)
@@ -82,9 +83,10 @@ class Probe:
 
     def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
         """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
-        inputs = StepInputs(self._words, TABLE_WIDTH, replace(self._cut, **cut))
+        inputs = StepInputs(lambda count: self._words[:count], LIMITS, replace(self._cut, **cut))
         count = sum(len(run.tokens) for run in runs)
-        self.gpu.upload(self._step, self._words, 4 * inputs.place(runs))
+        for part in inputs.place(runs):
+            self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
         for launch in self._programs.launches(width or count, wide=inputs.has_wide_units):
             self.gpu.launch(launch)
         stride = -(-self._tensor.width // 32) * 32

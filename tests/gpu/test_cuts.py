@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs
+from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
 from decodepool_kernels.cuda.products import product_cut, wide_cut
 from decodepool_kernels.cuda.registry import KINDS
+from numpy.typing import NDArray
 
 H200, A100, L40S = 228352, 162816, 97280
 """Shared memory for a block's ring, in bytes."""
@@ -39,6 +40,10 @@ def test_a_gpu_too_small_for_a_kind_says_so() -> None:
         product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=L40S)
 
 
+def zeros(count: int) -> NDArray[np.int32]:
+    return np.zeros(count, np.int32)
+
+
 @dataclass(frozen=True)
 class Run:
     """Rows of one session."""
@@ -63,10 +68,10 @@ def test_units_cover_every_block_that_a_row_sees_once(
         Run(range(40), 0, (1, 2, 3)),
         Run(range(40), 640, (1,) * 5),
     ]
-    inputs = StepInputs(np.zeros(StepInputs.words_needed(256, 40, cut), np.int32), 40, cut)
+    inputs = StepInputs(zeros, StepLimits(256, 256, 40, 40, 4), cut)
     inputs.place(runs)
     seen: dict[int, list[int]] = {}
-    narrow, wide = inputs._cut_units(runs, 19)
+    narrow, wide = inputs._cut_units(runs, [len(run.tokens) for run in runs])
     assert len(wide) * cut.kv_heads <= max(wide_at_once, cut.kv_heads)
     covering = [(row, rows, [*range(block, block + blocks)]) for row, rows, block, blocks, *_ in narrow]
     covering += [

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, PAGE_TOKENS, WANTED, StepInputs
+from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, WANTED, StepInputs, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -64,15 +64,15 @@ class CudaBackend:
         self._gpu, self.pages, self._settings = gpu, pages, settings
         self.vocabulary_size = vocabulary_size
         self._logits_stride = round_up(vocabulary_size, 16)
-        self._slots, self._table_width, self._max_rows = slots, table_width, max_rows
+        self._slots = slots
         self._logits = gpu.allocate(4 * self._logits_stride * slots)
         self._cut = attention_cut(graph, gpu, wide=settings.fused)
-        words = StepInputs.words_needed(max_rows, table_width, self._cut)
-        self._step = gpu.allocate(4 * words)
-        self.inputs = StepInputs(gpu.pinned(words), table_width, self._cut)
+        limits = StepLimits(max_rows, slots, pages.page_count, table_width, vocabulary_size)
+        self.inputs = StepInputs(gpu.pinned, limits, self._cut)
+        self._step = gpu.allocate(self.inputs.words.nbytes)
         self._answers = gpu.pinned(2 * max_rows).reshape(max_rows, 2)
         self._device_answers = gpu.allocate(8 * max_rows)
-        self._workspace_bytes = 4 * words
+        self._workspace_bytes = self.inputs.words.nbytes + 8 * max_rows
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
@@ -159,11 +159,9 @@ class CudaBackend:
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
             return lambda: self._answers[:0]
-        self._check(runs)
-        words = self.inputs.place(runs)
-        if not 0 <= self.inputs.tokens.min() <= self.inputs.tokens.max() < self.vocabulary_size:
-            raise ValueError(f"a token outside the vocabulary of {self.vocabulary_size} reached the step")
-        self._gpu.upload(self._step, self.inputs.words, 4 * words)
+        words = self.inputs.words
+        for part in self.inputs.place(runs):
+            self._gpu.upload(self._step + 4 * part.start, words[part.start : part.stop])
         self.replay(rows)
         wanted = int(self.inputs.words[WANTED])
         if wanted:
@@ -173,19 +171,6 @@ class CudaBackend:
     def _awaited(self, wanted: int) -> NDArray[np.int32]:
         self._gpu.synchronize()
         return self._answers[:wanted]
-
-    def _check(self, runs: Sequence[RowRun]) -> None:
-        """Raise ValueError for rows, pages and slots that are not there: the device would write elsewhere."""
-        for run in runs:
-            needed = (run.position + len(run.tokens) - 1) // PAGE_TOKENS + 1
-            pages = run.pages[:needed]
-            if not needed == len(pages) <= self._table_width or min(pages) < 0 or max(pages) >= self.pages.page_count:
-                raise ValueError(f"{needed} pages are needed of {self.pages.page_count}, given {list(pages)[:8]}")
-            if run.slot is not None and not 0 <= run.slot < self._slots:
-                raise ValueError(f"slot {run.slot} of {self._slots}")
-        rows = sum(len(run.tokens) for run in runs)
-        if rows > self._max_rows:
-            raise ValueError(f"a step of {rows} rows; it holds {self._max_rows}")
 
     def logits(self, slot: int) -> NDArray[np.float32]:
         """Return a copy of a slot's resident logits, `[vocabulary]`."""

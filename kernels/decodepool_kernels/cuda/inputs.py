@@ -11,16 +11,17 @@ for those. Either way the folds are the same tree: how a step is cut never reach
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
+from decodepool_kernels.cuda.page_tables import PAGE_TOKENS, PageTables, blocks_of
 from decodepool_kernels.cuda.wide_units import wide_units
 from decodepool_kernels.runs import RowRun
 
-PAGE_TOKENS = 64
 GROUP_BLOCKS = 8
 COLUMNS = 8
 """Rows x query heads that attention takes at once."""
@@ -36,6 +37,7 @@ WIDE_UNITS = 6
 """Words of the header that the host reads too."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
 ROW_ARRAYS = 7
+UNITS_AT = HEADER_WORDS + ROW_ARRAYS * MAX_ROWS
 
 
 @dataclass(frozen=True)
@@ -61,100 +63,149 @@ class AttentionCut:
         return self.kv_heads * -(-self.group_heads // COLUMNS)
 
 
+@dataclass(frozen=True)
+class StepLimits:
+    """What a step may ask for: beyond it the device would read or write elsewhere."""
+
+    rows: int
+    slots: int
+    pages: int
+    table_width: int
+    vocabulary_size: int
+
+
 class StepInputs:
-    """Fills `words` with rows that each have a table of `table_width` pages."""
+    """Fills a step's words, those that `take_words` gives as many of as asked for. What did not change since the step
+    before is not written again, and need not be copied again.
+    """
 
-    def __init__(self, words: NDArray[np.int32], table_width: int, cut: AttentionCut) -> None:
-        self.words = words
-        self._table_width, self._cut = table_width, cut
-        self._arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * MAX_ROWS].reshape(ROW_ARRAYS, MAX_ROWS)
+    def __init__(self, take_words: Callable[[int], NDArray[np.int32]], limits: StepLimits, cut: AttentionCut) -> None:
+        self._limits, self._cut = limits, cut
+        units = limits.rows + cut.partial_slots + cut.wide_at_once
+        self._tables_at = UNITS_AT + UNIT_WORDS * units
+        self.words = take_words(self._tables_at + limits.rows * limits.table_width)
+        self._arrays = self.words[HEADER_WORDS:UNITS_AT].reshape(ROW_ARRAYS, MAX_ROWS)
+        tables = self.words[self._tables_at :].reshape(limits.rows, limits.table_width)
+        self._tables = PageTables(tables, limits.pages)
+        self._cut_as: list[tuple[int, int]] = []
+        self._units_end, self._unit_counts = UNITS_AT, (0, 0)
 
-    @staticmethod
-    def words_needed(max_rows: int, table_width: int, cut: AttentionCut) -> int:
-        """Return the words of the largest step."""
-        units = max_rows + cut.partial_slots + cut.wide_at_once
-        return HEADER_WORDS + ROW_ARRAYS * MAX_ROWS + units * UNIT_WORDS + max_rows * table_width
-
-    def place(self, runs: Sequence[RowRun]) -> int:
-        """Write down a step of runs that hold tokens; return how many words it takes."""
-        tokens: list[int] = []
-        positions: list[int] = []
-        tables: list[int] = []
-        wanted: list[tuple[int, int]] = []
-        for table, run in enumerate(runs):
-            tokens.extend(run.tokens)
-            positions.extend(range(run.position, run.position + len(run.tokens)))
-            tables.extend([table] * len(run.tokens))
-            if run.slot is not None:
-                wanted.append((len(tokens) - 1, run.slot))
-        for which, values in ((TOKENS, tokens), (POSITIONS, positions), (ROW_TABLES, tables)):
-            self._arrays[which, : len(tokens)] = values
-        if wanted:
-            self._arrays[WANTED_ROWS : WANTED_SLOTS + 1, : len(wanted)] = np.transpose(wanted)
-        units, wide = self._cut_units(runs, len(tokens))
-        units_at = HEADER_WORDS + ROW_ARRAYS * MAX_ROWS
-        tables_at = units_at + UNIT_WORDS * (len(units) + len(wide))
-        self.words[units_at:tables_at] = np.array([*units, *wide], np.int32).reshape(-1)
-        header = (len(tokens), len(wanted), len(units), units_at, tables_at, self._table_width, len(wide))
-        self.words[: len(header)] = header
-        return self._place_tables(runs, tables_at)
-
-    @property
-    def tokens(self) -> NDArray[np.int32]:
-        """The tokens of the step last placed."""
-        return self._arrays[TOKENS, : self.words[ROWS]]
-
-    def _place_tables(self, runs: Sequence[RowRun], at: int) -> int:
-        for run in runs:
-            pages = run.pages[: _blocks(run.position + len(run.tokens) - 1)]
-            self.words[at : at + len(pages)] = pages
-            at += self._table_width
-        return at
+    def place(self, runs: Sequence[RowRun]) -> list[range]:
+        """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
+        tokens, pages and slots that are not there; the step before stays then.
+        """
+        counts = [len(run.tokens) for run in runs]
+        rows = self._rows(runs, counts)
+        changed = self._tables.place(runs)
+        wanted = self._place_rows(rows)
+        units, wide = self._place_units(runs, counts)
+        width = self._limits.table_width
+        self.words[:WIDE_UNITS] = len(rows.tokens), wanted, units, UNITS_AT, self._tables_at, width
+        self.words[WIDE_UNITS] = wide
+        parts = [range(self._units_end)]
+        if changed:
+            parts.append(range(self._tables_at + changed.start * width, self._tables_at + changed.stop * width))
+        return parts
 
     @property
     def has_wide_units(self) -> bool:
         """Whether the step last placed has rows for the wide program."""
         return bool(self.words[WIDE_UNITS])
 
-    def _cut_units(self, runs: Sequence[RowRun], rows: int) -> tuple[list[Unit], list[Unit]]:
+    def _rows(self, runs: Sequence[RowRun], counts: Sequence[int]) -> _Rows:
+        """Return what each row brings, checked."""
+        ends = list(accumulate(counts))
+        if ends[-1] > self._limits.rows:
+            raise ValueError(f"a step of {ends[-1]} rows; it holds {self._limits.rows}")
+        wanted = [(end - 1, run.slot) for end, run in zip(ends, runs, strict=True) if run.slot is not None]
+        for _, slot in wanted:
+            if not 0 <= slot < self._limits.slots:
+                raise ValueError(f"slot {slot} of {self._limits.slots}")
+        tokens = [token for run in runs for token in run.tokens]
+        if not 0 <= min(tokens) <= max(tokens) < self._limits.vocabulary_size:
+            raise ValueError(f"a token outside the vocabulary of {self._limits.vocabulary_size} reached the step")
+        positions = [run.position + i for run, count in zip(runs, counts, strict=True) for i in range(count)]
+        tables = [table for table, count in enumerate(counts) for _ in range(count)]
+        return _Rows(tokens, positions, tables, wanted)
+
+    def _place_rows(self, rows: _Rows) -> int:
+        """Write what each row brings; return how many rows' logits are wanted."""
+        self._arrays[TOKENS : ROW_TABLES + 1, : len(rows.tokens)] = rows.tokens, rows.positions, rows.tables
+        if rows.wanted:
+            self._arrays[WANTED_ROWS : WANTED_SLOTS + 1, : len(rows.wanted)] = np.transpose(rows.wanted)
+        return len(rows.wanted)
+
+    def _place_units(self, runs: Sequence[RowRun], counts: Sequence[int]) -> tuple[int, int]:
+        """Cut the runs into units, unless they are cut as those before; return how many there are, and wide ones."""
+        cut_as = [
+            (count, run.position // (PAGE_TOKENS if count == 1 else 1)) for run, count in zip(runs, counts, strict=True)
+        ]
+        if cut_as != self._cut_as:
+            units, wide = self._cut_units(runs, counts)
+            self._units_end = UNITS_AT + units.size + wide.size
+            self.words[UNITS_AT : UNITS_AT + units.size] = units.reshape(-1)
+            self.words[UNITS_AT + units.size : self._units_end] = wide.reshape(-1)
+            self._unit_counts, self._cut_as = (len(units), len(wide)), cut_as
+        return self._unit_counts
+
+    def _cut_units(self, runs: Sequence[RowRun], counts: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return units, the longest first, and wide units, and write each row's chunks down."""
         cut, row, slot = self._cut, 0, 0
-        narrow = [run for run in runs if not self._is_wide(run)]
-        blocks = sum(len(run.tokens) * _blocks(run.position + len(run.tokens) - 1) for run in narrow)
+        seen = [blocks_of(run.position + count - 1) for run, count in zip(runs, counts, strict=True)]
+        blocks = sum(n * b for n, b in zip(counts, seen, strict=True) if not self._is_wide(n))
         chunk = 1 if blocks * cut.items <= cut.blocks_at_once else GROUP_BLOCKS
+        singles: list[tuple[int, int, int, int]] = []
         units: list[Unit] = []
         wide: list[tuple[int, RowRun]] = []
         chunks_of_rows: list[tuple[int, int]] = []
-        for run in runs:
-            count = len(run.tokens)
-            chunks = -(-_blocks(run.position + count - 1) // chunk)
+        for run, count, last in zip(runs, counts, seen, strict=True):
+            chunks = -(-last // chunk)
             is_cut = chunks > 1 and count <= MOST_CUT_ROWS and slot + count * chunks <= cut.partial_slots
-            if self._is_wide(run):
+            if count == 1:
+                singles.append((row, last, chunks if is_cut else 1, run.position // PAGE_TOKENS))
+            elif self._is_wide(count):
                 wide.append((row, run))
             else:
                 units.extend(_units(row, run.position, count, cut.tile_rows, chunk if is_cut else None))
             chunks_of_rows.extend((slot + chunks * i, chunk) if is_cut else (0, 0) for i in range(count))
             slot += count * chunks if is_cut else 0
             row += count
-        self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :rows] = np.transpose(chunks_of_rows)
-        units.sort(key=_unit_blocks, reverse=True)
-        return units, wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
+        self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :row] = np.transpose(chunks_of_rows)
+        every = np.concatenate([_units_of_singles(singles, chunk), np.array(units, np.int32).reshape(-1, UNIT_WORDS)])
+        found = wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
+        longest_first = np.argsort(-every[:, 3], kind="stable")
+        return every[longest_first], np.array(found, np.int32).reshape(-1, UNIT_WORDS)
 
-    def _is_wide(self, run: RowRun) -> bool:
-        return len(run.tokens) > MOST_CUT_ROWS and self._cut.wide_at_once >= self._cut.kv_heads
+    def _is_wide(self, count: int) -> bool:
+        return count > MOST_CUT_ROWS and self._cut.wide_at_once >= self._cut.kv_heads
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A value a row, and (row, slot) of those whose logits are wanted."""
+
+    tokens: list[int]
+    positions: list[int]
+    tables: list[int]
+    wanted: list[tuple[int, int]]
 
 
 Unit = tuple[int, int, int, int, int, int, int, int]
 """Row, rows, first block, blocks, chunk (-1: all of them), first block that the step writes to, two of padding."""
 
 
-def _unit_blocks(unit: Unit) -> int:
-    return unit[3]
-
-
-def _blocks(position: int) -> int:
-    """Return the blocks that a row at a position sees."""
-    return position // PAGE_TOKENS + 1
+def _units_of_singles(singles: Sequence[tuple[int, int, int, int]], chunk: int) -> NDArray[np.int32]:
+    """Return the units of runs of one row: (row, blocks, chunks, 1 for all of them at once, first block written to)."""
+    rows, seen, chunks, fresh = np.array(singles, np.int32).reshape(-1, 4).T
+    each = np.repeat(np.arange(len(rows)), chunks)
+    index = np.arange(len(each)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+    is_cut = chunks[each] > 1
+    units = np.zeros((len(each), UNIT_WORDS), np.int32)
+    units[:, 0], units[:, 1], units[:, 5] = rows[each], 1, fresh[each]
+    units[:, 2] = index * chunk
+    units[:, 3] = np.where(is_cut, np.minimum(chunk, seen[each] - units[:, 2]), seen[each])
+    units[:, 4] = np.where(is_cut, index, -1)
+    return units
 
 
 def _units(row: int, position: int, count: int, tile_rows: int, chunk: int | None) -> Iterator[Unit]:
@@ -162,7 +213,7 @@ def _units(row: int, position: int, count: int, tile_rows: int, chunk: int | Non
     fresh = position // PAGE_TOKENS
     for first in range(0, count, tile_rows):
         rows = min(tile_rows, count - first)
-        seen = _blocks(position + first + rows - 1)
+        seen = blocks_of(position + first + rows - 1)
         if chunk is None:
             yield row + first, rows, 0, seen, -1, fresh, 0, 0
             continue

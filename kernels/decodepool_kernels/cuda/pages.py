@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.inputs import PAGE_TOKENS
+from decodepool_kernels.cuda.page_tables import PAGE_TOKENS
 
 ELEMENT_BYTES = 2
 

@@ -1,0 +1,122 @@
+"""What a step brings to the device, and that bringing what changed leaves it with all of it. No GPU needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from decodepool_kernels.cuda.inputs import (
+    HEADER_WORDS,
+    MAX_ROWS,
+    ROW_ARRAYS,
+    UNIT_WORDS,
+    AttentionCut,
+    StepInputs,
+    StepLimits,
+)
+from numpy.typing import NDArray
+
+LIMITS = StepLimits(rows=64, slots=32, pages=500, table_width=40, vocabulary_size=1000)
+CUT = AttentionCut(4, 2, 264, 64, 132)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows of one session."""
+
+    pages: Sequence[int]
+    position: int
+    tokens: Sequence[int]
+    slot: int | None = None
+
+
+def zeros(count: int) -> NDArray[np.int32]:
+    return np.zeros(count, np.int32)
+
+
+def told(words: NDArray[np.int32], runs: Sequence[Run]) -> dict[str, list[object]]:
+    """Read a step as the device does."""
+    rows, wanted, units, units_at, tables_at, width, wide = words[:7].tolist()
+    arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * MAX_ROWS].reshape(ROW_ARRAYS, MAX_ROWS)
+    pages = [-(-(run.position + len(run.tokens)) // 64) for run in runs]
+    return {
+        "rows": arrays[:5, :rows].tolist(),
+        "wanted": arrays[5:, :wanted].tolist(),
+        "units": words[units_at : units_at + (units + wide) * UNIT_WORDS].tolist(),
+        "tables": [words[tables_at + i * width :][:n].tolist() for i, n in enumerate(pages)],
+    }
+
+
+def steps(seed: int) -> list[list[Run]]:
+    """Sessions that decode, come, go, are prefilled, and share a step in changing order."""
+    random = np.random.default_rng(seed)
+    live: list[Run] = []
+    found = []
+    for _ in range(60):
+        if len(live) < 12 and random.random() < 0.4:
+            pages = random.choice(LIMITS.pages, LIMITS.table_width, replace=False).tolist()
+            live.append(Run(pages, int(random.integers(0, 2400)), [1], slot=len(live)))
+        if live and random.random() < 0.2:
+            live.pop(int(random.integers(len(live))))
+        if random.random() < 0.3:
+            live = [live[i] for i in random.permutation(len(live))]
+        counts = [1 if random.random() < 0.9 else int(random.integers(1, 5)) for _ in live]
+        if live:
+            found.append([replace(run, tokens=[7] * count) for run, count in zip(live, counts, strict=True)])
+        live = [replace(run, position=run.position + count) for run, count in zip(live, counts, strict=True)]
+        live = [run for run in live if run.position + 5 < 64 * LIMITS.table_width]
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bringing_what_changed_leaves_the_device_with_the_whole_step(seed: int) -> None:
+    inputs = StepInputs(zeros, LIMITS, CUT)
+    device = np.full(inputs.words.size, -77, np.int32)
+    for runs in steps(seed):
+        for part in inputs.place(runs):
+            device[part.start : part.stop] = inputs.words[part.start : part.stop]
+        alone = StepInputs(zeros, LIMITS, CUT)
+        alone.place(runs)
+        assert told(device, runs) == told(alone.words, runs)
+
+
+def test_a_token_more_of_each_session_brings_no_table_and_cuts_nothing_anew() -> None:
+    inputs = StepInputs(zeros, LIMITS, CUT)
+    runs = [Run(list(range(i * 20, i * 20 + 20)), 1000 + i, [i], slot=i) for i in range(8)]
+    assert len(inputs.place(runs)) == 2
+    (part,) = inputs.place([replace(run, position=run.position + 1) for run in runs])
+    assert part.stop < inputs.words.size // 2
+    crossing = [replace(run, position=1024) if i == 3 else run for i, run in enumerate(runs)]
+    assert [len(part) for part in inputs.place(crossing)][1] == LIMITS.table_width
+
+
+REFUSED = {
+    "a page past the last": (Run([500], 0, [1]), "page"),
+    "a page before the first": (Run([-1], 0, [1]), "page"),
+    "too few pages": (Run([0], 64, [1]), "page"),
+    "more pages than a table holds": (Run(list(range(41)), 40 * 64, [1]), "page"),
+    "a slot past the last": (Run([0], 0, [1], 32), "slot"),
+    "a slot before the first": (Run([0], 0, [1], -1), "slot"),
+    "a token past the last": (Run([0], 0, [1000]), "vocabulary"),
+    "a token before the first": (Run([0], 0, [-1]), "vocabulary"),
+    "too many rows": (Run([0, 1], 0, [1] * 65), "rows; it holds 64"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_there_is_refused_and_the_next_step_is_whole(name: str) -> None:
+    inputs, (bad, fault) = StepInputs(zeros, LIMITS, CUT), REFUSED[name]
+    device = np.full(inputs.words.size, -77, np.int32)
+    good = [Run([3, 4, 5], 130, [1], 0), Run([6, 7], 70, [2], 1)]
+    for runs in (good, [good[1], bad], [good[1], good[0]]):
+        if bad in runs:
+            with pytest.raises(ValueError, match=fault):
+                inputs.place(runs)
+            continue
+        for part in inputs.place(runs):
+            device[part.start : part.stop] = inputs.words[part.start : part.stop]
+        alone = StepInputs(zeros, LIMITS, CUT)
+        alone.place(runs)
+        assert told(device, runs) == told(alone.words, runs)
