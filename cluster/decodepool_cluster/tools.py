@@ -6,14 +6,10 @@ nothing at all after that.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +17,8 @@ from pathlib import Path
 from decodepool_sizing.cache_folder import cache_folder
 
 from decodepool_cluster.linux import ClusterFault, run
+from decodepool_cluster.locks import alone
+from decodepool_cluster.say import say
 
 MODULES = Path(__file__).parents[1] / "go"
 PACKAGES = {  # a Debian package and a file of it that is used
@@ -113,14 +111,14 @@ def build() -> Path:
 
 
 def _install(packages: list[str]) -> None:
-    _say(f"installing {', '.join(packages)}")
+    say(f"installing {', '.join(packages)}")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update", "-qq"], environment=quiet)
     run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment=quiet)
 
 
 def _build_into(folder: Path) -> None:
-    _say("building Kubernetes, etcd, CoreDNS and Helm from their pinned modules, once: about ten minutes on two cores")
+    say("building Kubernetes, etcd, CoreDNS and Helm from their pinned modules, once: about ten minutes on two cores")
     aside = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -132,16 +130,3 @@ def _build_into(folder: Path) -> None:
             raise ClusterFault(f"building {module.folder.name} failed")
     (aside / "server").rename(aside / "etcd")  # as its main package is called
     aside.rename(folder)
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder, so that of several makers one makes it and the others wait."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")

@@ -1,9 +1,12 @@
 """Where compiled code is kept, so that only a machine's first start compiles: a folder in the user's cache directory,
-named after these sources and where they lie.
+named after these sources, where they lie and the CPU.
 
 numba by itself looks at one file's time stamp; here any change to any kernel is another folder. A folder is used once
 it is sealed: its seal lists every file with its digest, so that half of a compile, or a file that was damaged since, is
 compiled anew and not read.
+
+An image may ship what its own build compiled, under the environment's `share/`: it serves the CPUs it was made for, as
+a copy, since numba reads code only where it could write.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -20,8 +24,11 @@ from pathlib import Path
 
 from decodepool_sizing import layouts
 from decodepool_sizing.cache_folder import cache_folder
+from llvmlite import binding
 
 SEAL = "seal.json"
+SHIPPED = Path("share", "decodepool", "kernels")
+"""Under the environment's prefix; `XDG_CACHE_HOME=PREFIX/share` while compiling fills it."""
 KEPT_VERSIONS = 4
 """Versions of the kernels whose code is kept: what changed last may change back."""
 
@@ -37,11 +44,25 @@ def kernel_digest() -> str:
 def kernel_cache_directory() -> Path:
     """Return the folder for this copy of the kernels, whether or not it exists. RuntimeError for a user without a home.
 
-    numba's code belongs to a source file's path and time: two copies of the sources share nothing.
+    numba's code belongs to a source file's path and time, and to a CPU: two copies of the sources share nothing.
     """
     entry = Path(__file__).with_name("program.py")
-    place = hashlib.sha256(f"{entry} {entry.stat().st_mtime_ns}".encode()).hexdigest()[:8]
+    cpu = f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+    place = hashlib.sha256(f"{entry} {entry.stat().st_mtime_ns} {cpu}".encode()).hexdigest()[:8]
     return cache_folder("kernels") / f"{kernel_digest()}-{place}"
+
+
+def copy_shipped(folder: Path) -> bool:
+    """Fill a folder from what this environment ships for these sources and this CPU; tell whether it does.
+
+    Times are kept, for numba's sake.
+    """
+    shipped = Path(sys.prefix) / SHIPPED / folder.name
+    if not is_sealed(shipped):
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(shipped, folder)
+    return True
 
 
 def is_sealed(folder: Path) -> bool:

@@ -1,6 +1,6 @@
 """Compiling in a process of its own, which takes the compiler's memory with it when it ends: 200 MiB, in no plan.
 
-Run as a module it is that process; an image that runs it once starts without compiling.
+Run as a module it is that process. An image whose build calls `compile_here` starts without compiling.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ logger = logging.getLogger("decodepool.kernels")
 
 
 def compile_apart() -> None:
-    """Make compiled code ready to be loaded: compile in a child process what this machine has not compiled yet.
+    """Make compiled code ready to be loaded: compile in a child process what no build and no start has compiled yet.
 
     To be called before `program` is imported. Where code cannot be kept, the first step compiles in this process.
     """
     try:
         folder = cache.kernel_cache_directory()
         with cache.alone(folder):
-            if not cache.is_sealed(folder):
+            if not cache.is_sealed(folder) and not cache.copy_shipped(folder):
                 _compile_in_child()
         if cache.is_sealed(folder):
             return jit.keep_code_in(folder)

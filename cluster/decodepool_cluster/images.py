@@ -1,0 +1,98 @@
+"""The product's images, built from the Dockerfile without a registry, and kept as archives under their inputs' digest.
+
+The base is a minimal Debian with Python, made from Debian's packages; on top of it runs the same `docker build` as
+anywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+from decodepool_sizing.cache_folder import cache_folder
+
+from decodepool_cluster import linux
+from decodepool_cluster.linux import run
+from decodepool_cluster.locks import alone
+from decodepool_cluster.say import say
+
+SOURCE = Path(__file__).parents[2]
+INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "uv.lock")
+ROOMS = ("sizing", "kernels", "worker", "gateway", "operator", "cli")
+TARGETS = ("worker-cpu", "operator", "gateway")
+"""What runs in the local cluster; the Dockerfile has `worker-cuda` besides."""
+KEPT_ARCHIVES = 3
+BUILD_SECONDS = 1200
+BUILDER = Path(__file__).with_name("build_images.sh")
+SUITE = "bookworm"
+BASE_OPTIONS = (
+    "--variant=extract",  # unpacks packages and runs none of their scripts: quick, small, enough for a process
+    "--include=python3,python3-venv,libstdc++6,dash,coreutils,findutils,ca-certificates",
+    *(f"--dpkgopt=path-exclude=/usr/share/{left_out}/*" for left_out in ("doc", "man", "locale")),
+    '--customize-hook=cat "$1"/usr/share/ca-certificates/mozilla/*.crt > "$1"/etc/ssl/certs/ca-certificates.crt',
+)
+
+
+def archive(*targets: str) -> Path:
+    """Return an archive of the images of some targets, as these sources make them; build what is missing."""
+    folder = cache_folder("cluster") / "images"
+    path = folder / f"{'+'.join(targets)}-{input_digest()}.tar"
+    with alone(folder):
+        if not path.exists():
+            _build(targets, path)
+            _forget_old(folder, path.name.rpartition("-")[0])
+    return path
+
+
+def name(target: str) -> str:
+    """Return the name of a target's image."""
+    return f"localhost/decodepool-{target}:dev"
+
+
+def input_digest() -> str:
+    """Return a digest of all that images are made of."""
+    digest = sha256(f"{BUILDER.read_text()}{BASE_OPTIONS}".encode())
+    for path in _inputs():
+        digest.update(f"{path.relative_to(SOURCE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _inputs() -> Iterator[Path]:
+    yield from (SOURCE / file for file in INPUTS)
+    for room in ROOMS:
+        files = (path for path in (SOURCE / room).rglob("*") if path.is_file())
+        yield from sorted(path for path in files if "__pycache__" not in path.parts)
+
+
+def _build(targets: tuple[str, ...], path: Path) -> None:
+    say(f"building the images {', '.join(targets)}: two minutes at first, then seconds")
+    aside = path.with_suffix(".part")
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    cgroup = f"decodepool-images-{os.getpid()}"
+    given = {"SOURCE": SOURCE, "BASE": _base(), "DATA": cache_folder("cluster") / "docker", "OUT": aside}
+    settings = {key: str(value) for key, value in given.items()} | {"CGROUP": cgroup}
+    private = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", str(BUILDER)]
+    try:
+        run([*private, *targets], environment={**os.environ, **settings}, seconds=BUILD_SECONDS)
+    finally:
+        linux.remove_cgroup(cgroup)
+    aside.rename(path)
+
+
+def _base() -> Path:
+    digest = sha256(f"{SUITE}{BASE_OPTIONS}".encode()).hexdigest()[:16]
+    path = cache_folder("cluster") / f"base-{digest}.tar"
+    if not path.exists():
+        aside = path.with_suffix(".part.tar")
+        run(["mmdebstrap", "--quiet", *BASE_OPTIONS, SUITE, str(aside)])
+        aside.rename(path)
+    return path
+
+
+def _forget_old(folder: Path, group: str) -> None:
+    """Remove all but the latest archives of a group of targets."""
+    archives = sorted(folder.glob(f"{group}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for old in archives[:-KEPT_ARCHIVES]:
+        old.unlink()
