@@ -15,7 +15,9 @@ from decodepool_operator.troubles import Trouble, condition_of, pod_trouble
 
 @dataclass(frozen=True)
 class Member:
-    """One pod. `current`: made from the present template. `report` None: it did not say."""
+    """One pod. `current`: made from the present template. `waits_since`: since when it has no node to go to. `report`
+    None: it did not say.
+    """
 
     name: str
     uid: str
@@ -25,6 +27,7 @@ class Member:
     current: bool
     created: datetime | None
     going_since: datetime | None
+    waits_since: datetime | None
     trouble: Trouble | None
     report: WorkerReport | None
     deletion_cost: str | None
@@ -113,6 +116,7 @@ def _member(pool: Pool, pod: Object, template: str | None, reports: Mapping[str,
         current=template is not None and annotations.get(TEMPLATE) == template,
         created=times.read(metadata.get("creationTimestamp")),
         going_since=ending and ending - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0),
+        waits_since=_waits_since(pod),
         trouble=pod_trouble(pod, pool.name),
         report=report if report and report.uid in ("", metadata.get("uid", "")) else None,
         deletion_cost=annotations.get(DELETION_COST),
@@ -121,6 +125,11 @@ def _member(pool: Pool, pod: Object, template: str | None, reports: Mapping[str,
 
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def _waits_since(pod: Object) -> datetime | None:
+    scheduled = condition_of(pod, "PodScheduled")
+    return times.read(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "False" else None
 
 
 def _is_of(pod: Object, pool_name: str, component: str) -> bool:

@@ -65,7 +65,20 @@ def _is_good(finding: Finding) -> bool:
     return (finding.status == "False") == (finding.type in GOOD_WHEN_FALSE) or finding.reason in PASSING
 
 
-PASSING = frozenset({"Suspended", "NoReplicas", "RollingOut", "Starting", "GatewayStarting"})
+PASSING = frozenset(
+    {
+        "Suspended",
+        "NoReplicas",
+        "Resolving",
+        "ModelNotResolved",
+        "Planning",
+        "NotPlanned",
+        "Starting",
+        "RollingOut",
+        "ScalingDown",
+        "GatewayStarting",
+    }
+)
 """Reasons for being not ready that are on the way to it, or that somebody asked for."""
 
 

@@ -26,13 +26,10 @@ from decodepool_operator.objects.network import (
 )
 from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.pools import GATEWAY, MANAGER_LABEL, READER, WORKER, Pool, read_pool
-from decodepool_operator.rollout import FORGET_SECONDS, deletion_costs
+from decodepool_operator.rollout import FORGET_SECONDS, PLACE_WAIT, deletion_costs
 from decodepool_operator.situation import Key, Situation, understand
 from decodepool_operator.state import FIELD_MANAGER, Event, Object, Observed, Plan, Reference
 from decodepool_operator.status import status_of
-
-REPORT_SECONDS = 15.0
-"""How old what is told of sessions may be."""
 
 
 def plan(raw: Object, observed: Observed, now: datetime) -> Plan:
@@ -111,7 +108,7 @@ def _is_kept(seen: Situation, key: Key) -> bool:
     been read, or its failure is old.
     """
     if key == ("Job", seen.pool.child(READER)):
-        return not seen.reading.discards and seen.facts is None
+        return not seen.reading.discards
     deployments = {("Deployment", seen.pool.child(WORKER)), ("Deployment", seen.pool.child(GATEWAY))}
     return key in deployments and seen.live_worker is not None and not seen.pool.spec.suspend
 
@@ -156,9 +153,10 @@ def _look_again(seen: Situation) -> float | None:
     if failing is not None:
         forget = failing.last + timedelta(seconds=FORGET_SECONDS)
         moments += [failing.next_try if failing.holds(seen.now) else forget]
+    if len(seen.workers.current) < len(seen.workers.alive):
+        waits = [each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since]
+        moments += [moment for moment in waits if moment > seen.now]
     seconds = [(moment - seen.now).total_seconds() for moment in moments if moment is not None]
-    if seen.workers.ready or seen.workers.draining:
-        seconds.append(REPORT_SECONDS)
     return max(1.0, min(seconds)) if seconds else None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from urllib.parse import urlsplit
 
 from decodepool_sizing.facts import FactsError, ModelFacts
 
@@ -42,6 +43,17 @@ def known_facts(pool: Object) -> ModelFacts | None:
         return None
 
 
+def source_text(pool: Object) -> str:
+    """Return what the pool's source is, for people. A URL's query and user may be secrets: they are left out."""
+    source = pool["spec"]["model"]["source"]
+    kind, told = next((kind, told) for kind, told in source.items() if told is not None)
+    if kind == "http":
+        url = urlsplit(told["url"])
+        return f"{url.scheme}://{url.hostname}{':' + str(url.port) if url.port else ''}{url.path}"
+    where = {"pvc": told.get("claimName"), "image": told.get("reference")}.get(kind)
+    return f"{kind} {where}, {told['path']}" if where else str(told["path"])
+
+
 @dataclass(frozen=True)
 class Reading:
     """How reading by a Job stands. `wants_job`: one is to be made; `discards`: what is there is over; `due`: when to
@@ -70,13 +82,18 @@ def by_job(pool: Object, wanted: Object, job: Object | None, pods: tuple[Object,
     found = next(_answers(mine, pool, key), None)
     if isinstance(found, Resolved):
         return Reading(found)
-    failed = found or _without_words(job, mine, key)
+    failed = located(pool, found or _without_words(job, mine, key))
     if failed is None and not same_stamp(wanted, job):
         return Reading(before or Resolving("a reader Job with the present template is made"), discards=True)
     if failed is None:
         return Reading(before or _waiting(mine, pool))
     due = _retry_time(pool, job, now)
     return Reading(failed, discards=now >= due, due=due)
+
+
+def located(pool: Object, failed: Unresolved | None) -> Unresolved | None:
+    """Return a failure that says which file it is about."""
+    return failed and replace(failed, message=f"{source_text(pool)}: {failed.message}")
 
 
 def _answers(pods: list[Object], pool: Object, key: str) -> Iterator[Resolved | Unresolved]:

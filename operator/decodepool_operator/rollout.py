@@ -18,6 +18,9 @@ from decodepool_operator.texts import count
 
 FIRST_GAP_SECONDS = 5
 LONGEST_GAP_SECONDS = 300
+PLACE_WAIT = timedelta(seconds=30)
+"""How long a worker has no place before a rollout stops waiting for it."""
+
 FORGET_SECONDS = 120
 """After the last failure, with every worker ready, until it is forgotten: longer than a pod takes to fail again."""
 
@@ -77,11 +80,24 @@ def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[t
     """Return the annotations that make the emptiest worker go first, where some are to go. One that is not ready goes
     before any other anyhow; one that does not answer counts as full.
     """
-    if replicas >= live_replicas or not replicas:
+    if replicas >= min(live_replicas, len(workers.alive)) or not replicas:
         return []
     costs = {each.name: str(_cost(each)) for each in workers.ready}
     known = {each.name: each.deletion_cost for each in workers.ready}
     return [(name, {DELETION_COST: cost}) for name, cost in costs.items() if known[name] != cost]
+
+
+def unavailable_workers(workers: Census, now: datetime) -> int:
+    """Return how many workers may be missing during a rollout: one, and those that have no place at all.
+
+    A pool with more workers than there are GPUs has some that wait for ever. Counted as missing, they would keep every
+    old worker from being replaced: the rollout that repairs a pool would never end. One that is merely about to get a
+    place does not count: none while a worker drains or starts, and none before it has waited for a while.
+    """
+    busy = workers.draining or any(each.trouble is None and not each.ready for each in workers.alive)
+    if busy or len(workers.current) == len(workers.alive):
+        return 1
+    return 1 + len([each for each in workers.alive if each.waits_since and now - each.waits_since >= PLACE_WAIT])
 
 
 UNKNOWN_COST = 1_000_000

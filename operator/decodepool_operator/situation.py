@@ -17,8 +17,8 @@ from decodepool_operator.objects.gateway import gateway_deployment
 from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.objects.worker import worker_deployment
 from decodepool_operator.pools import COMPONENT_LABEL, GATEWAY, READER, WORKER, Pool
-from decodepool_operator.resolution import Reading, by_job, known_facts
-from decodepool_operator.rollout import Failures, failures, held_replicas
+from decodepool_operator.resolution import Reading, by_job, known_facts, located
+from decodepool_operator.rollout import Failures, failures, held_replicas, unavailable_workers
 from decodepool_operator.state import Object, Observed, Resolved, Resolving, Unresolved
 from decodepool_operator.templates import refused_template
 
@@ -79,7 +79,10 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     workers = census(pool, observed.pods, WORKER, template, observed.reports)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
-    worker, gateway = _deployments(pool, observed, facts, capacity, held_replicas(wanted, workers, failing, now))
+    unavailable = unavailable_workers(workers, now)
+    worker, gateway = _deployments(
+        pool, observed, facts, capacity, held_replicas(wanted, workers, failing, now), unavailable
+    )
     gateway_template = None if gateway is None else _template_digest(gateway)
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
     return Situation(
@@ -120,6 +123,8 @@ def _reading(pool: Pool, observed: Observed, live: dict[Key, Object], now: datet
     told = observed.resolution
     if isinstance(told, Resolved | Unresolved) and told.source != pool.source:
         told = None
+    if isinstance(told, Unresolved):
+        told = located(pool.raw, told)
     return Reading(told or Resolving("the file's header is read from its URL"), discards=job is not None)
 
 
@@ -135,16 +140,23 @@ def _capacity(pool: Pool, observed: Observed, facts: ModelFacts | None) -> Capac
 def _template(
     pool: Pool, observed: Observed, facts: ModelFacts | None, capacity: Capacity | Refused | None
 ) -> str | None:
-    worker, _ = _deployments(pool, observed, facts, capacity, 0)
+    worker, _ = _deployments(pool, observed, facts, capacity, 0, 1)
     return None if worker is None else _template_digest(worker)
 
 
 def _deployments(
-    pool: Pool, observed: Observed, facts: ModelFacts | None, capacity: Capacity | Refused | None, replicas: int
+    pool: Pool,
+    observed: Observed,
+    facts: ModelFacts | None,
+    capacity: Capacity | Refused | None,
+    replicas: int,
+    unavailable: int,
 ) -> tuple[Object | None, Object | None]:
     if facts is None or not isinstance(capacity, Capacity):
         return None, None
-    worker = worker_deployment(pool, capacity, observed.images, facts.file_bytes, replicas)
+    worker = worker_deployment(
+        pool, capacity, observed.images, file_bytes=facts.file_bytes, replicas=replicas, unavailable=unavailable
+    )
     return stamped(worker), stamped(gateway_deployment(pool, observed.images))
 
 

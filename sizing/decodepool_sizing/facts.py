@@ -153,8 +153,8 @@ _REASONS = (
     ("is a directory", "NotAFile"),
     ("device or a pipe", "NotAFile"),
     ("changed while", "FileChanged"),
-    ("file ends", "Truncated"),
-    ("past the end", "Truncated"),
+    ("file ended at offset", "Truncated"),
+    ("but the file ends at", "Truncated"),
     ("sha256 is", "HashDiffers"),
     ("split.count", "SplitModel"),
 )

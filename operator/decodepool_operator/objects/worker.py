@@ -37,15 +37,17 @@ STARTUP_BYTES_PER_SECOND = 50_000_000
 STARTUP_PERIOD_SECONDS = 2
 
 
-def worker_deployment(pool: Pool, capacity: Capacity, images: Images, file_bytes: int, replicas: int) -> Object:
-    """Return the workers' Deployment. GPUs are scarce: the old worker goes before the new one comes, one at a time."""
+def worker_deployment(
+    pool: Pool, capacity: Capacity, images: Images, *, file_bytes: int, replicas: int, unavailable: int
+) -> Object:
+    """Return the workers' Deployment. GPUs are scarce: an old worker goes before a new one comes."""
     return deployment(
         pool,
         WORKER,
         replicas=replicas,
         template=worker_template(pool, capacity, images, file_bytes),
         surge=0,
-        unavailable=1,
+        unavailable=unavailable,
         deadline_seconds=startup_seconds(file_bytes) + 600,
     )
 
