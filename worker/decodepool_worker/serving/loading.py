@@ -23,13 +23,14 @@ def load_served(path: Path, wanted: Wanted, service: Service, name: str | None =
     """
     loaded = open_model(path, wanted)
     try:
-        return _served(loaded, name or path.stem, service)
+        return served_from(loaded, name or path.stem, service)
     except BaseException:
         loaded.engine.close()
         raise
 
 
-def _served(loaded: Loaded, name: str, service: Service) -> Served:
+def served_from(loaded: Loaded, name: str, service: Service) -> Served:
+    """Put sessions on an engine that is ready. BadTokenizer where the metadata has a broken one."""
     tokenizer = Tokenizer.from_metadata(loaded.metadata)
     source = loaded.metadata.get(CHAT_TEMPLATE)
     template = ChatTemplate(source if isinstance(source, str) else None, bos=tokenizer.bos_text, eos=tokenizer.eos_text)
