@@ -42,6 +42,7 @@ class Ticket:
 
     number: int
     deadline: float = field(compare=False)
+    tries: int = field(default=0, compare=False)
     place: asyncio.Future[Place] | None = field(default=None, compare=False)
 
 
@@ -71,9 +72,10 @@ class Placements:
         Raises `ApiError`: `no_free_session` if there is none in time or too many wait already, `no_ready_worker` if
         there is not even a worker that takes sessions.
         """
+        ticket.tries += 1
         if not self._waiting and (worker := self.pool.roomiest()):
             return self._taken(worker)
-        if len(self._waiting) >= self.limits.length:
+        if ticket.tries == 1 and len(self._waiting) >= self.limits.length:
             raise self._refusal(f"{len(self._waiting)} requests wait for a place already")
         return await self._wait(ticket)
 

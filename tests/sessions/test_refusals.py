@@ -110,3 +110,14 @@ def test_a_closed_id_says_why_and_is_forgotten_after_a_while(engine: CheckingEng
     with pytest.raises(UnknownSession):
         residence.info(gone[0])
     assert len(set(gone)) == 3
+
+
+def test_an_unknown_id_with_this_workers_tag_is_one_of_another_life(engine: CheckingEngine) -> None:
+    residence = Residence(engine, context_tokens=64, sessions=1, tag="0123456789")
+    made = residence.create([1]).id
+    assert made.startswith("s-0123456789-")
+    assert residence.info(made).id == made
+    with pytest.raises(SessionGone, match="started again"):
+        residence.info(made[:-4] + "abcd")
+    with pytest.raises(UnknownSession):
+        residence.info(made.replace("0123456789", "9876543210"))

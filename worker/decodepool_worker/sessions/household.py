@@ -8,7 +8,7 @@ from decodepool_worker.engine.rows import Engine, Sampling
 from decodepool_worker.sessions.errors import NoRoom
 from decodepool_worker.sessions.events import FinishReason
 from decodepool_worker.sessions.memory import SessionMemory
-from decodepool_worker.sessions.registry import Registry, new_id
+from decodepool_worker.sessions.registry import Registry
 from decodepool_worker.sessions.session import Session, SessionEvent
 from decodepool_worker.sessions.stats import Totals
 
@@ -28,10 +28,9 @@ class Household:
     ) -> None:
         self.capacity = slots
         self.memory = SessionMemory(engine, slots, reserve_pages)
-        self.sessions = Registry(remembered_sessions)
+        self.sessions = Registry(remembered_sessions, tag)
         self.totals = Totals()
         self._clock = clock
-        self._tag = tag
 
     def require_room(self, context_tokens: int, count: int) -> None:
         """Raise `NoRoom` unless `count` sessions of this context can be admitted."""
@@ -43,7 +42,7 @@ class Household:
         """Take in an idle session, its whole context reserved. Ask `require_room` first."""
         now = self._clock()
         place = self.memory.admit(context_tokens)
-        name = new_id(self._tag)
+        name = self.sessions.new_id()
         session = Session(name, tokens, context_tokens, seed, sampling, place, created_at=now, used_at=now)
         self.sessions.add(session)
         self.totals.sessions_created += 1

@@ -1,0 +1,72 @@
+"""API keys: asked for at the gateway, passed on to the workers, and changed without a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from decodepool_gateway.key_file import KeyFileError, read_keys
+
+from tests.gateway.processes import PoolProcess, running_pool, until
+
+PUBLIC = ["/", "/live/pool.css", "/live/pool.js", "/healthz", "/readyz", "/metrics", "/openapi.json"]
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "keys"
+    path.write_text("# of the team\nold\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def locked(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolProcess]:
+    """A pool whose workers were started with the key `old`."""
+    option = f"--api-keys={keys}"
+    with running_pool(tmp_path_factory.mktemp("pool"), ["a"], each=[option], options=[option]) as pool:
+        yield pool
+
+
+def status(pool: PoolProcess, path: str, key: str | None) -> int:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return pool.call("GET", path, **headers).status
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+def test_what_says_nothing_of_sessions_is_open(locked: PoolProcess, path: str) -> None:
+    assert status(locked, path, None) == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/models", "/v1/capacity", "/v1/live", "/v1/sessions/s-x", "/no"])
+@pytest.mark.parametrize("key", [None, "", "other", "olds"])
+def test_the_rest_asks_for_a_key(locked: PoolProcess, path: str, key: str | None) -> None:
+    answer = locked.call("GET", path, **({} if key is None else {"Authorization": f"Bearer {key}"}))
+    assert (answer.status, answer.json["error"]["code"]) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/models", "/v1/capacity", "/v1/live"])
+def test_a_key_opens_gateway_and_workers(locked: PoolProcess, path: str) -> None:
+    assert status(locked, path, "old") == 200
+
+
+def test_keys_change_without_a_restart_and_workers_that_know_one_of_them_stay(locked: PoolProcess, keys: Path) -> None:
+    new = keys.with_name("next")
+    new.write_text("new\nold\n")
+    new.rename(keys)  # as a mounted secret changes: at once
+    until(lambda: status(locked, "/v1/capacity", "new") == 200, 10)
+    assert status(locked, "/v1/models", "old") == 200
+    assert locked.ready_workers == 1
+    keys.write_text("# nothing\n")
+    until(lambda: "no key in it" in locked.log.read_text(), 10)
+    assert status(locked, "/v1/capacity", None) == 401, "an empty file opens nothing"
+    assert status(locked, "/v1/capacity", "new") == 200
+
+
+@pytest.mark.parametrize("content", [None, b"", b"# nothing\n", b"\xff\xfe"])
+def test_a_file_without_a_key_is_refused_rather_than_left_open(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "keys"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(KeyFileError, match="keys"):
+        read_keys(path)
