@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 from decodepool_operator.resolution import source_key
 from decodepool_operator.state import Object, Observed, Resolved
 from decodepool_sizing.facts import ModelFacts, read_facts
 
-from tests.operator.simulation import IMAGES, START, Cluster, Fate, _component
+from tests.operator.simulation import IMAGES, Cluster, Fate, component_of
 from tests.sizing.gguf_bytes import BytesReader, tiny
 
 URL = "http://models.example/tiny.gguf"
@@ -67,23 +66,28 @@ def observed(raw: Object, **parts: Any) -> Observed:
     return Observed(**{"images": IMAGES, "resolution": resolved(raw), **parts})
 
 
-def node(name: str, *, gpus: int = 1, resource: str = "nvidia.com/gpu", **labels: Any) -> Object:
-    """A node with GPUs. `taints` and `more` (resources) are no labels; a label's dots are written `__`, its slash `___`."""
-    taints, more = labels.pop("taints", []), labels.pop("more", {})
-    named = {key.replace("___", "/").replace("__", "."): str(value) for key, value in labels.items()}
+def node(
+    name: str,
+    labels: dict[str, str] | None = None,
+    *,
+    gpus: int = 1,
+    resource: str = "nvidia.com/gpu",
+    taints: list[Object] | None = None,
+) -> Object:
+    """A node that offers devices."""
     return {
-        "metadata": {"name": name, "labels": named},
-        "spec": {"taints": taints},
-        "status": {"allocatable": {resource: str(gpus), **more}},
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"taints": taints or []},
+        "status": {"allocatable": {resource: str(gpus)}},
     }
 
 
 def workers_that(fate: Fate, when: Any = lambda pod: True) -> Any:
     """A fate of workers; gateways are well."""
-    return lambda pod: fate if _component(pod) == "worker" and when(pod) else Fate()
+    return lambda pod: fate if component_of(pod) == "worker" and when(pod) else Fate()
 
 
 def reader_that_says(known: ModelFacts | None = None) -> Any:
     """A fate in which the reader finds the model."""
     words = (known or facts()).to_json()
-    return lambda pod: Fate(ready_after=1, says=words) if _component(pod) == "reader" else Fate()
+    return lambda pod: Fate(ready_after=1, says=words) if component_of(pod) == "reader" else Fate()

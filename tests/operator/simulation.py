@@ -1,7 +1,8 @@
 """A cluster in memory, as far as a pool can tell: API server, Deployment and Job controllers, scheduler, kubelet.
 
-Only what the planner relies on is there, and that as Kubernetes does it: which pod of a ReplicaSet goes first, that failed
-pods are replaced at once and ending ones are not counted, that the server fills in fields and writes quantities its own way.
+Only what the planner relies on is there, and that as Kubernetes does it: which pod of a ReplicaSet goes first, that
+failed pods are replaced at once and ending ones are not counted, that the server fills in fields and writes quantities
+its own way.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Cluster:
         return status
 
     def workers(self) -> list[Object]:
-        return [pod for pod in self.pods.values() if _component(pod) == "worker"]
+        return [pod for pod in self.pods.values() if component_of(pod) == "worker"]
 
     def ready_workers(self) -> list[Object]:
         return [pod for pod in self.workers() if is_ready(pod) and not is_going(pod)]
@@ -136,7 +137,7 @@ class Cluster:
         reports = {
             name: WorkerReport(name, pod["metadata"]["uid"], 8, self.load.get(name, 0))
             for name, pod in self.pods.items()
-            if _component(pod) == "worker" and is_ready(pod) and name not in self.silent
+            if component_of(pod) == "worker" and is_ready(pod) and name not in self.silent
         }
         return Observed(
             images=IMAGES,
@@ -322,7 +323,7 @@ class Cluster:
             status["containerStatuses"] = [{**base, "state": {"waiting": waiting}}]
         elif fate.crashes is not None or fate.out_of_memory:
             self._crash(pod, fate, age, base)
-        elif age >= fate.ready_after and _component(pod) == "reader":
+        elif age >= fate.ready_after and component_of(pod) == "reader":
             ended = {"exitCode": fate.exits, "message": fate.says, "reason": "Error" if fate.exits else "Completed"}
             status.update(phase="Failed" if fate.exits else "Succeeded")
             status["containerStatuses"] = [{**base, "state": {"terminated": ended}}]
@@ -358,7 +359,7 @@ def is_ready(pod: Object) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def _component(pod: Object) -> str:
+def component_of(pod: Object) -> str:
     return str(pod["metadata"].get("labels", {}).get("app.kubernetes.io/component"))
 
 

@@ -1,0 +1,183 @@
+"""What a pool's workers hold, what their pods get for it, and what is refused before any pod is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from decodepool_operator.capacity import DEFAULT_CPU_SESSIONS, GPU_HOST_BYTES, Capacity, find_capacity
+from decodepool_operator.devices import Refused
+from decodepool_operator.pools import read_pool
+from decodepool_operator.quantities import amount, same_quantity
+from decodepool_operator.state import Object
+from decodepool_operator.templates import merged_resources, refused_template
+from decodepool_sizing.capacity import Demand, plan_capacity
+from decodepool_sizing.devices import PROCESS_BASE_BYTES, cpu_memory, gpu_memory
+from decodepool_sizing.gpus import GPUS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operator.pools import facts, gpu_pool, pool
+
+KNOWN = facts()
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def capacity(raw: Object) -> Capacity:
+    found = find_capacity(read_pool(raw), KNOWN, ())
+    assert isinstance(found, Capacity), found
+    return found
+
+
+def refused(raw: Object) -> Refused:
+    found = find_capacity(read_pool(raw), KNOWN, ())
+    assert isinstance(found, Refused), found
+    return found
+
+
+def test_a_gpu_worker_is_planned_as_the_command_line_plans_it() -> None:
+    found = capacity(gpu_pool(sessionsPerWorker=None))
+    demand = Demand(KNOWN.shape, KNOWN.weight_bytes["cuda"], 128)
+    assert found.plan.sessions == plan_capacity(demand, gpu_memory(24 * GIB)).sessions
+    assert (found.memory_bytes, found.pod_bytes, found.resource) == (24 * GIB, GPU_HOST_BYTES, "nvidia.com/gpu")
+
+
+def test_a_cpu_worker_has_the_memory_of_the_spec_and_its_pod_the_process_beside_it() -> None:
+    found = capacity(pool(accelerator={"type": "cpu", "memory": "1Gi"}))
+    assert found.plan.usable_bytes == cpu_memory(GIB).usable_bytes
+    assert found.pod_bytes == GIB + PROCESS_BASE_BYTES
+
+
+def test_a_cpu_worker_takes_what_the_templates_limit_leaves() -> None:
+    found = capacity(pool(template={"resources": {"limits": {"memory": "2Gi"}}}))
+    assert (found.pod_bytes, found.memory_bytes) == (2 * GIB, 2 * GIB - PROCESS_BASE_BYTES)
+
+
+def test_a_limit_that_the_spec_does_not_fit_into_is_refused() -> None:
+    raw = pool(accelerator={"type": "cpu", "memory": "2Gi"}, template={"resources": {"limits": {"memory": "2Gi"}}})
+    assert refused(raw).reason == "MemoryLimitTooSmall"
+
+
+def test_a_cpu_worker_without_memory_gets_what_its_sessions_need() -> None:
+    found = capacity(pool(sessionsPerWorker=None))
+    assert found.plan.sessions == DEFAULT_CPU_SESSIONS
+    assert found.plan.cache_bytes > 0
+    assert found.pod_bytes % MIB == 0
+
+
+def test_a_reserve_wins_and_is_refused_where_the_sessions_do_not_fit_into_it() -> None:
+    demand = Demand(KNOWN.shape, KNOWN.weight_bytes["cuda"], 128)
+    found = capacity(gpu_pool(sessionsPerWorker=None, cacheReserve=5 * demand.session_bytes + 1))
+    assert found.plan.sessions == 5
+    too_small = refused(gpu_pool(sessionsPerWorker=6, cacheReserve=5 * demand.session_bytes))
+    assert (too_small.reason, str(6 * demand.session_bytes) in too_small.message) == ("CannotFit", True)
+
+
+REFUSED = {
+    "no room for the weights": (gpu_pool(accelerator={"type": "nvidia", "memory": "64Mi"}), "CannotFit"),
+    "more sessions than fit": (
+        gpu_pool(accelerator={"type": "nvidia", "memory": "784Mi"}, sessionsPerWorker=200),
+        "CannotFit",
+    ),
+    "more context than the model's": (pool(contextTokens=257), "ContextTooLong"),
+    "far more": (pool(contextTokens=1 << 31), "ContextTooLong"),
+    "a type its heads cannot have": (pool(kvType="q8_0"), "UnsupportedKVType"),
+    "a reserve beyond the device": (gpu_pool(cacheReserve="30Gi", sessionsPerWorker=None), "CannotFit"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_cannot_be_is_refused_with_its_numbers(name: str) -> None:
+    raw, reason = REFUSED[name]
+    found = refused(raw)
+    assert found.reason == reason
+    assert "\n" not in found.message
+    assert any(letter.isdigit() for letter in found.message)
+
+
+@pytest.mark.parametrize("name", sorted(gpu.name for gpu in GPUS))
+@pytest.mark.parametrize("missing", [-1, 0, 1])
+def test_no_card_ever_holds_a_model_of_its_own_size(name: str, missing: int) -> None:
+    memory = next(gpu.memory_bytes for gpu in GPUS if gpu.name == name)
+    known = facts()
+    heavy = type(known)(**{**known.__dict__, "weight_bytes": {"cpu": memory + missing, "cuda": memory + missing}})
+    raw = gpu_pool(accelerator={"type": "nvidia", "memory": memory}, sessionsPerWorker=None)
+    assert isinstance(find_capacity(read_pool(raw), heavy, ()), Refused)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    memory=st.integers(1, 1 << 36),
+    context=st.integers(1, 300),
+    sessions=st.none() | st.integers(1, 256),
+    reserve=st.none() | st.integers(1, 1 << 34),
+    device=st.sampled_from(["cpu", "nvidia"]),
+)
+def test_a_plan_is_never_more_than_the_device_and_never_empty(
+    memory: int, context: int, sessions: int | None, reserve: int | None, device: str
+) -> None:
+    raw = pool(
+        accelerator={"type": device, "memory": memory}, contextTokens=context, sessionsPerWorker=sessions,
+        cacheReserve=reserve,
+    )  # fmt: skip
+    found = find_capacity(read_pool(raw), KNOWN, ())
+    if isinstance(found, Refused):
+        return
+    plan = found.plan
+    assert plan.sessions >= 1
+    assert plan.reserve_bytes == plan.sessions * plan.session_bytes
+    assert (
+        plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.cache_bytes <= plan.usable_bytes < memory
+    )
+    assert sessions is None or plan.sessions == sessions
+
+
+def test_every_extended_resource_is_asked_for_as_it_is_limited() -> None:
+    """A08: a request alone makes a pod that Kubernetes refuses for ever."""
+    raw = gpu_pool(template={"resources": {"requests": {"nvidia.com/gpu": 1, "example.com/nic": "2"}}})
+    merged = merged_resources(read_pool(raw), {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}})
+    assert merged["limits"] == merged["requests"] == {"nvidia.com/gpu": "1", "example.com/nic": "2"}
+
+
+BAD_RESOURCES: dict[str, tuple[Any, str]] = {
+    "request and limit differ": (
+        {"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}},
+        "request 1 and limit 2 differ",
+    ),
+    "another number than count": ({"limits": {"nvidia.com/gpu": "2"}}, "2 asked for, but accelerator.count is 1"),
+    "request over limit": ({"requests": {"cpu": "2"}, "limits": {"cpu": "500m"}}, "request 2 is more than limit 500m"),
+    "no quantity": ({"limits": {"memory": "much"}}, "'much' is not a quantity"),
+    "less than nothing": ({"limits": {"cpu": "-1"}}, "less than nothing"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD_RESOURCES))
+def test_resources_that_kubernetes_would_refuse_are_refused_once(name: str) -> None:
+    resources, said = BAD_RESOURCES[name]
+    found = refused_template(read_pool(gpu_pool(template={"resources": resources})))
+    assert found is not None
+    assert (found.reason, said in found.message) == ("InvalidResources", True), found
+
+
+def test_a_cpu_pool_asks_for_no_gpu_and_no_volume_takes_a_name_of_the_pools() -> None:
+    gpu = refused_template(read_pool(pool(template={"resources": {"limits": {"nvidia.com/gpu": 1}}})))
+    volume = refused_template(read_pool(pool(template={"volumes": [{"name": "models", "emptyDir": {}}]})))
+    assert gpu is not None
+    assert volume is not None
+    assert (gpu.reason, volume.reason) == ("InvalidResources", "InvalidTemplate")
+    assert refused_template(read_pool(pool(template={"resources": {"requests": {"cpu": "1"}}}))) is None
+
+
+AMOUNTS = {"500m": 0.5, "1Gi": GIB, "1G": 10**9, "1e3": 1000, "2": 2, "1.5": 1.5, "100u": 1e-4}
+
+
+@pytest.mark.parametrize("text", sorted(AMOUNTS))
+def test_quantities_are_read_as_kubernetes_reads_them(text: str) -> None:
+    assert float(amount(text)) == AMOUNTS[text]
+
+
+def test_the_same_amount_is_the_same_however_it_is_written() -> None:
+    assert same_quantity("1024Mi", "1Gi")
+    assert same_quantity("2", 2)
+    assert not same_quantity("1Gi", "1G")
+    assert not same_quantity("a", "b")

@@ -1,0 +1,181 @@
+"""Which memory a pool is planned by: the spec's, the product's, or that of the smallest GPU its workers may land on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from decodepool_operator.devices import Device, Refused, find_device
+from decodepool_operator.pools import read_pool
+from decodepool_operator.state import Object
+from decodepool_sizing.gpus import find_gpu
+
+from tests.operator.pools import gpu_pool, node
+
+MEMORY, PRODUCT = "nvidia.com/gpu.memory", "nvidia.com/gpu.product"
+SMALL = node("small", {MEMORY: "24576", PRODUCT: "NVIDIA-A30", "zone": "a"})
+LARGE = node("large", {MEMORY: "81559", PRODUCT: "NVIDIA-H100-80GB-HBM3", "zone": "b", "rank": "7"})
+GIB = 1 << 30
+SLICE = "nvidia.com/mig-1g.10gb"
+
+
+def found(
+    nodes: list[Object] | None, template: Object | None = None, status: Object | None = None, **accelerator: Any
+) -> Any:
+    raw = gpu_pool(accelerator={"type": "nvidia", **accelerator}, template=template)
+    return find_device(read_pool({**raw, "status": status or {}}), None if nodes is None else tuple(nodes))
+
+
+def mebibytes(nodes: list[Object], template: Object | None = None, **accelerator: Any) -> int:
+    device = found(nodes, template, **accelerator)
+    assert isinstance(device, Device), device
+    return device.memory.memory_bytes >> 20
+
+
+def test_the_spec_wins_over_the_nodes() -> None:
+    assert mebibytes([SMALL], memory="80Gi") == 80 * 1024
+
+
+def test_a_product_that_is_known_needs_no_node() -> None:
+    assert mebibytes([], product="NVIDIA-H200") == find_gpu("H200").memory_mib
+
+
+def test_a_product_that_is_not_known_is_planned_by_the_nodes_that_have_it() -> None:
+    new = node("new", {MEMORY: "99000", PRODUCT: "NVIDIA-X1"})
+    assert mebibytes([SMALL, new], product="NVIDIA-X1") == 99_000
+
+
+def test_several_products_are_planned_by_the_smallest() -> None:
+    assert mebibytes([LARGE, SMALL]) == 24_576
+
+
+def affine(*expressions: Object, fields: list[Object] | None = None) -> Object:
+    term = {"matchExpressions": list(expressions), "matchFields": fields or []}
+    required = {"nodeSelectorTerms": [term]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+ADMITS_ONLY_LARGE = {
+    "selector": {"nodeSelector": {"zone": "b"}},
+    "In": affine({"key": "zone", "operator": "In", "values": ["b", "c"]}),
+    "NotIn": affine({"key": "zone", "operator": "NotIn", "values": ["a"]}),
+    "Exists": affine({"key": "rank", "operator": "Exists"}),
+    "Gt": affine({"key": "rank", "operator": "Gt", "values": ["6"]}),
+    "name": affine(fields=[{"key": "metadata.name", "operator": "In", "values": ["large"]}]),
+}
+ADMITS_ONLY_SMALL = {
+    "DoesNotExist": affine({"key": "rank", "operator": "DoesNotExist"}),
+    "both must hold": affine({"key": "zone", "operator": "Exists"}, {"key": "zone", "operator": "In", "values": ["a"]}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ADMITS_ONLY_LARGE))
+def test_nodes_that_the_template_does_not_admit_do_not_count(name: str) -> None:
+    assert mebibytes([SMALL, LARGE], ADMITS_ONLY_LARGE[name]) == 81_559
+
+
+@pytest.mark.parametrize("name", sorted(ADMITS_ONLY_SMALL))
+def test_nodes_that_the_template_admits_do(name: str) -> None:
+    assert mebibytes([SMALL, LARGE], ADMITS_ONLY_SMALL[name]) == 24_576
+
+
+TAINT = {"key": "team", "value": "other", "effect": "NoSchedule"}
+TOLERATIONS = {
+    "equal": {"key": "team", "operator": "Equal", "value": "other", "effect": "NoSchedule"},
+    "equal is the default": {"key": "team", "value": "other"},
+    "exists": {"key": "team", "operator": "Exists"},
+    "everything": {"operator": "Exists"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(TOLERATIONS))
+def test_a_tainted_node_counts_where_it_is_tolerated(name: str) -> None:
+    tainted = node("tainted", {MEMORY: "16384"}, taints=[TAINT])
+    assert mebibytes([tainted, LARGE]) == 81_559
+    assert mebibytes([tainted, LARGE], {"tolerations": [TOLERATIONS[name]]}) == 16_384
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"key": "team", "value": "ours"}, {"key": "team", "effect": "NoExecute", "operator": "Exists"}]
+)
+def test_another_toleration_does_not_help(wrong: Object) -> None:
+    tainted = node("tainted", {MEMORY: "16384"}, taints=[TAINT])
+    assert mebibytes([tainted, LARGE], {"tolerations": [wrong]}) == 81_559
+
+
+def test_the_taint_that_keeps_others_off_gpus_is_tolerated() -> None:
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    assert mebibytes([node("gpu", {MEMORY: "24576"}, taints=[taint])]) == 24_576
+
+
+def test_a_node_that_is_cordoned_for_now_still_counts() -> None:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    assert mebibytes([LARGE, {**SMALL, "spec": {"taints": [taint], "unschedulable": True}}]) == 24_576
+
+
+def test_a_slice_is_planned_by_its_own_memory_and_never_by_the_card() -> None:
+    labels = {MEMORY: "81559", PRODUCT: "NVIDIA-H100", f"{SLICE}.memory": "9856"}
+    assert mebibytes([node("mig", labels, resource=SLICE, gpus=7)], resource=SLICE) == 9_856
+
+
+def test_a_slice_without_a_label_is_planned_by_its_name() -> None:
+    labels = {MEMORY: "81559", PRODUCT: "NVIDIA-H100"}
+    known = node("mig", labels, resource=SLICE, gpus=7)
+    assert mebibytes([known], resource=SLICE) == find_gpu("H100 MIG 1g.10gb").memory_mib
+    unknown = node("mig", {MEMORY: "81559"}, resource=SLICE, gpus=7)
+    assert mebibytes([unknown], resource=SLICE) == find_gpu("A100 MIG 1g.10gb").memory_mib
+    strange = "nvidia.com/mig-9g.990gb"
+    assert 800 * 10**9 < mebibytes([node("mig", {}, resource=strange)], resource=strange) << 20 < 990 * 10**9
+
+
+def test_the_whole_card_is_not_offered_where_it_is_sliced() -> None:
+    mig = {**node("mig", {MEMORY: "81559"}, gpus=0), "status": {"allocatable": {"nvidia.com/gpu": "0", SLICE: "7"}}}
+    refused = found([mig])
+    assert isinstance(refused, Refused)
+    assert "none of the 1 nodes that the pool admits, of 1, offers nvidia.com/gpu" in refused.message
+
+
+def test_a_shared_gpu_is_planned_by_the_share() -> None:
+    shared = node("shared", {MEMORY: "24576", "nvidia.com/gpu.replicas": "4"}, gpus=4)
+    assert mebibytes([shared]) == 24_576 // 4
+
+
+def test_nodes_that_say_nothing_are_planned_by_their_product_and_else_not_at_all() -> None:
+    assert mebibytes([node("a", {PRODUCT: "NVIDIA-A30"})]) == find_gpu("A30").memory_mib
+    refused = found([node("a", {PRODUCT: "NVIDIA-NOBODY-KNOWS"})])
+    assert isinstance(refused, Refused)
+    assert (refused.reason, "no label nvidia.com/gpu.memory" in refused.message) == ("DeviceUnknown", True)
+
+
+def test_an_operator_that_may_not_list_nodes_says_so() -> None:
+    refused = found(None)
+    assert isinstance(refused, Refused)
+    assert "may not list nodes" in refused.message
+    assert isinstance(found(None, memory="24Gi"), Device)
+
+
+def test_a_small_node_that_comes_changes_the_plan_and_its_going_does_not_change_it_back() -> None:
+    before = found([LARGE, SMALL])
+    status = {
+        "plan": {
+            "deviceBytes": before.memory.memory_bytes,
+            "placement": before.placement,
+            "device": "NVIDIA-A30 (node labels)",
+        }
+    }
+    assert found([LARGE], status=status) == before
+    assert found([], status=status) == before
+    assert found(None, status=status) == before
+    smaller = node("smaller", {MEMORY: "16384"})
+    assert found([LARGE, smaller], status=status).memory.memory_bytes == 16 * GIB
+
+
+def test_another_selector_forgets_the_small_node() -> None:
+    before = found([LARGE, SMALL])
+    status = {"plan": {"deviceBytes": before.memory.memory_bytes, "placement": before.placement}}
+    assert found([LARGE, SMALL], ADMITS_ONLY_LARGE["selector"], status).memory.memory_bytes >> 20 == 81_559
+
+
+def test_a_worker_runs_on_one_device() -> None:
+    refused = found([LARGE], count=2)
+    assert (refused.reason, "count is 2" in refused.message) == ("UnsupportedCount", True)
