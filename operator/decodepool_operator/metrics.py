@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from decodepool_operator.pool_gauges import pool_gauges
+
 Pools = Callable[[], Iterable[Mapping[str, Any]]]
 Gauges = Mapping[str, tuple[str, Callable[[], float]]]
 """Names to a help text and a reading."""
@@ -74,6 +76,7 @@ class _Now(Collector):
         for labels, count in sorted(_conditions(pools).items()):
             conditions.add_metric(labels, count)
         yield conditions
+        yield from pool_gauges(pools)
         for name, (text, read) in self._gauges.items():
             yield GaugeMetricFamily(name, text, value=read())
 
