@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from decodepool_operator.audit import Audit
+from decodepool_operator.handlers import Watches
+from decodepool_operator.health import Health
+from decodepool_operator.kinds import POOLS
+from decodepool_operator.metrics import Metrics
+from decodepool_operator.store import Store
+from decodepool_operator.work_queue import WorkQueue
+
+from tests.operator.fake_api import FakeApi
+from tests.operator.pools import pool
+
+
+class Room:
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.queue = WorkQueue(time.monotonic)
+        self.watches = Watches(Store(), self.queue, Metrics())
+        self.health = Health(120)
+        self.audit = Audit(self.api, self.watches, self.health, ThreadPoolExecutor(1), [None])  # type: ignore[arg-type]
+
+    def check(self) -> int:
+        return asyncio.run(self.audit.check(POOLS, grace_seconds=0))
+
+    def told(self, name: str = "chat") -> Any:
+        body = self.api.put(pool(name))
+        self.watches.saw(POOLS, body)
+        return body
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_watches_that_tell_everything_are_found_sound(room: Room) -> None:
+    room.told()
+    assert room.check() == 0
+    assert room.api.calls == [("list", "decodepools")]
+
+
+def test_a_deletion_that_no_watch_told_of_is_found(room: Room) -> None:
+    room.told()
+    room.api.objects.clear()
+    assert room.check() == 1
+    assert room.watches.store.pools() == ()
+
+
+def test_a_change_that_no_watch_told_of_is_found_and_handled(room: Room) -> None:
+    body = room.told()
+    body["spec"]["replicas"] = 5
+    room.api.put(body)
+    assert room.check() == 1
+    found = room.watches.store.pool(("team", "chat"))
+    assert found is not None
+    assert found["spec"]["replicas"] == 5
+    assert room.queue.depth == 1
+
+
+def test_an_object_that_no_watch_told_of_is_found(room: Room) -> None:
+    room.api.put(pool("quiet"))
+    assert room.check() == 1
+    assert room.watches.store.pools() == (("team", "quiet"),)
+
+
+def test_a_watch_that_is_behind_again_and_again_is_a_trouble(room: Room) -> None:
+    for name in ("one", "two"):
+        room.api.put(pool(name))
+        room.check()
+    assert room.health.troubles() == ["the watch of decodepools keeps changes to itself"]

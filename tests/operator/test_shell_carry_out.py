@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from decodepool_operator.carry_out import FORCE_WINDOW_SECONDS, FORCES, Carrier, Forces, Outcome
+from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.kinds import CHILDREN, POOLS, Kind, kind_of
+from decodepool_operator.metrics import Metrics
+from decodepool_operator.state import Object, Plan, Reference
+
+from tests.operator.fake_api import FakeApi
+from tests.operator.pools import pool
+
+DEPLOYMENT = CHILDREN[0]
+CONFLICT = ApiFault(
+    Refusal.FIELD_CONFLICT, "Apply failed with 1 conflict", fields=('.spec.replicas: conflict with "kubectl"',)
+)
+QUOTA = ApiFault(Refusal.QUOTA, "exceeded quota: gpus, requested: 1, used: 0, limited: 0")
+
+
+def child(raw: Object, name: str = "chat-worker", kind: Kind = DEPLOYMENT, **spec: Any) -> Object:
+    owner = {"uid": raw["metadata"]["uid"], "controller": True}
+    metadata = {"name": name, "namespace": "team", "ownerReferences": [owner]}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": spec}
+
+
+class Room:
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.raw = self.api.put(pool())
+        self.now = 0.0
+        self.carrier = Carrier(self.api, Metrics(), Forces(lambda: self.now))  # type: ignore[arg-type]
+
+    def do(self, plan: Plan, *known: Object) -> Outcome:
+        named = {(kind_of(body), body["metadata"]["name"]): body for body in known}
+        return self.carrier.carry_out(self.raw, plan, named)
+
+    def writes(self) -> list[tuple[str, str]]:
+        return [call for call in self.api.calls if call[0] not in ("get", "list")]
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_a_plan_is_carried_out_in_the_order_of_its_fields(room: Room) -> None:
+    room.api.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}})
+    outcome = room.do(
+        Plan(
+            annotate=(("p", {"cost": "1"}),),
+            apply=(child(room.raw),),
+            delete=(Reference("batch/v1", "Job", "old"),),
+            replicas=2,
+        )
+    )
+    assert room.writes() == [("merge", "p"), ("apply", "chat-worker"), ("delete", "old"), ("scale", "chat")]
+    assert outcome.faults == []
+    assert [body["metadata"]["name"] for body in outcome.written] == ["p", "chat-worker"]
+
+
+def test_a_pod_that_is_gone_is_no_fault(room: Room) -> None:
+    assert room.do(Plan(annotate=(("gone", {"cost": "1"}),))).faults == []
+
+
+def test_a_field_taken_by_somebody_is_taken_back(room: Room) -> None:
+    room.api.refuse("apply", "chat-worker", CONFLICT)
+    assert room.do(Plan(apply=(child(room.raw),))).faults == []
+    assert room.writes() == [("apply", "chat-worker"), ("force", "chat-worker")]
+
+
+def test_who_writes_a_field_again_and_again_is_told_of_and_not_fought(room: Room) -> None:
+    for _ in range(20):
+        room.api.refuse("apply", "chat-worker", CONFLICT)
+        outcome = room.do(Plan(apply=(child(room.raw),)))
+    assert room.writes().count(("force", "chat-worker")) == FORCES
+    assert outcome.faults == ['Deployment chat-worker: FieldConflict: .spec.replicas: conflict with "kubectl"']
+
+
+@pytest.mark.parametrize("change", ["an hour later", "the pool's owner changed it"])
+def test_a_contest_is_not_for_ever(room: Room, change: str) -> None:
+    for _ in range(FORCES + 1):
+        room.api.refuse("apply", "chat-worker", CONFLICT)
+        room.do(Plan(apply=(child(room.raw),)))
+    if change == "an hour later":
+        room.now += FORCE_WINDOW_SECONDS
+    else:
+        room.raw["metadata"]["generation"] += 1
+    room.api.refuse("apply", "chat-worker", CONFLICT)
+    assert room.do(Plan(apply=(child(room.raw),))).faults == []
+
+
+def test_one_refusal_does_not_keep_the_rest_from_being_done(room: Room) -> None:
+    room.api.refuse("apply", "chat-worker", QUOTA)
+    outcome = room.do(Plan(apply=(child(room.raw), child(room.raw, "chat-gateway"))))
+    assert outcome.faults == [f"Deployment chat-worker: QuotaExceeded: {QUOTA.message}"]
+    assert [body["metadata"]["name"] for body in outcome.written] == ["chat-gateway"]
+
+
+@pytest.mark.parametrize("refusal", [Refusal.TERMINATING, Refusal.UNAVAILABLE])
+def test_nothing_more_is_asked_of_a_namespace_that_ends_or_a_server_that_is_away(room: Room, refusal: Refusal) -> None:
+    room.api.refuse("apply", "chat-worker", ApiFault(refusal, "no"))
+    outcome = room.do(Plan(apply=(child(room.raw), child(room.raw, "chat-gateway"))))
+    assert ("apply", "chat-gateway") not in room.writes()
+    assert (outcome.terminating, outcome.unavailable) == (
+        refusal is Refusal.TERMINATING, refusal is Refusal.UNAVAILABLE,
+    )  # fmt: skip
+
+
+def test_an_object_of_a_childs_name_is_not_taken_over(room: Room) -> None:
+    foreign = child(room.raw)
+    foreign["metadata"]["ownerReferences"] = []
+    room.api.put(foreign)
+    outcome = room.do(Plan(apply=(child(room.raw, replicas=3),)))
+    assert room.writes() == []
+    assert [body["metadata"]["name"] for body in outcome.foreign] == ["chat-worker"]
+
+
+def test_an_own_object_that_no_watch_has_told_of_yet_is_applied(room: Room) -> None:
+    room.api.put(child(room.raw))
+    assert room.do(Plan(apply=(child(room.raw, replicas=3),))).foreign == []
+    assert room.writes() == [("apply", "chat-worker")]
+
+
+def test_an_observed_child_costs_one_request(room: Room) -> None:
+    live = room.api.put(child(room.raw))
+    room.do(Plan(apply=(child(room.raw, replicas=3),)), live)
+    assert room.api.calls == [("apply", "chat-worker")]
+
+
+def test_a_status_is_replaced_as_a_whole(room: Room) -> None:
+    first = room.carrier.write_status(room.raw, {"replicas": 1, "endpoint": "x"})
+    second = room.carrier.write_status(first, {"replicas": 2})
+    assert second["status"] == {"replicas": 2}
+
+
+def test_a_status_is_not_written_over_a_pool_that_changed(room: Room) -> None:
+    room.api.put({**room.raw, "spec": {**room.raw["spec"], "replicas": 9}})
+    with pytest.raises(ApiFault) as told:
+        room.carrier.write_status(room.raw, {"replicas": 1})
+    assert told.value.refusal is Refusal.STALE
+    assert room.api.get(POOLS, "team", "chat")["spec"]["replicas"] == 9

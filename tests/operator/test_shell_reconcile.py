@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from decodepool_operator.carry_out import Carrier
+from decodepool_operator.events import Recorder
+from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.kinds import CHILDREN, MANAGER, POOL_LABEL, POOLS
+from decodepool_operator.metrics import Metrics
+from decodepool_operator.observe import World
+from decodepool_operator.reconcile import Reconciler, Result, Writers
+from decodepool_operator.reports import Reports
+from decodepool_operator.resolve import Resolver
+from decodepool_operator.settings import Settings
+from decodepool_operator.state import Event, Object, Observed, Plan
+from decodepool_operator.store import Store
+from decodepool_operator.work_queue import WorkQueue
+
+from tests.operator.fake_api import FakeApi
+from tests.operator.pools import IMAGES, host_path_pool
+
+KEY = ("team", "chat")
+SERVICE = CHILDREN[2]
+
+
+def one_service(pool: Object, observed: Observed, now: datetime) -> Plan:
+    """A planner that wants one Service, and a status that counts children and repeats faults."""
+    owner = {"uid": pool["metadata"]["uid"], "controller": True}
+    labels = {POOL_LABEL: "chat", "app.kubernetes.io/managed-by": MANAGER}
+    metadata = {"name": "chat", "namespace": "team", "labels": labels, "ownerReferences": [owner]}
+    wanted: Object = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}}
+    mine = [child for child in observed.children if child["metadata"].get("ownerReferences") == [owner]]
+    status: Object = {"replicas": len(mine), "endpoint": "; ".join(observed.faults)}
+    news = (
+        (Event("Warning", "Refused", status["endpoint"]),) if observed.faults and status != pool.get("status") else ()
+    )
+    return Plan(
+        apply=() if observed.children else (wanted,),
+        status=status,
+        writes_status=status != pool.get("status"),
+        events=news,
+    )
+
+
+class Room:
+    def __init__(self, planner: Callable[[Object, Observed, datetime], Plan] = one_service) -> None:
+        self.api = FakeApi()
+        self.store = Store()
+        self.queue = WorkQueue(time.monotonic)
+        self.metrics = Metrics()
+        reports = Reports(self.store, self._no_secret, self.queue.add)
+        settings = Settings(IMAGES)
+        self.world = World(settings, self.store, reports, Resolver(self._no_secret, self.queue.add))
+        writers = Writers(Carrier(self.api, self.metrics), Recorder(self.api))  # type: ignore[arg-type]
+        self.reconciler = Reconciler(
+            self.world, self.queue, planner, writers, metrics=self.metrics, threads=ThreadPoolExecutor(1)
+        )
+        self.store.put(POOLS, self.api.put(host_path_pool()))
+
+    async def _no_secret(self, namespace: str, name: str) -> Object:
+        raise ApiFault(Refusal.NOT_FOUND, name)
+
+    def look(self) -> Result:
+        return asyncio.run(self.reconciler.look(KEY))
+
+    def status(self) -> Any:
+        return self.api.get(POOLS, *KEY).get("status")
+
+    def writes(self) -> list[tuple[str, str]]:
+        return [call for call in self.api.calls if call[0] not in ("get", "list")]
+
+
+def test_what_was_written_is_seen_at_once_and_the_third_look_is_quiet() -> None:
+    room = Room()
+    assert [room.look() for _ in range(3)] == [Result.WRITTEN, Result.WRITTEN, Result.QUIET]
+    assert room.status()["replicas"] == 1
+
+
+def test_an_idle_pool_is_not_written_and_not_asked_for() -> None:
+    room = Room()
+    for _ in range(3):
+        room.look()
+    room.api.calls.clear()
+    for _ in range(20):
+        assert room.look() is Result.QUIET
+    assert room.api.calls == []
+
+
+def test_a_refusal_is_in_the_status_of_the_same_look() -> None:
+    room = Room()
+    room.api.refuse("apply", "chat", ApiFault(Refusal.QUOTA, "exceeded quota: services"))
+    assert room.look() is Result.REFUSED
+    assert room.status()["endpoint"] == "Service chat: QuotaExceeded: exceeded quota: services"
+
+
+def test_a_refusal_that_lasts_is_written_once() -> None:
+    room = Room()
+    fault = ApiFault(Refusal.QUOTA, "exceeded quota: services")
+    room.api.refuse("apply", "chat", *[fault] * 30)
+    for _ in range(30):
+        room.look()
+    assert room.writes().count(("status", "chat")) == 1
+    assert len(room.api.of("Event")) == 1
+
+
+def test_a_refusal_that_ends_leaves_the_status() -> None:
+    room = Room()
+    room.api.refuse("apply", "chat", ApiFault(Refusal.QUOTA, "exceeded quota: services"))
+    for _ in range(3):
+        room.look()
+    assert room.status() == {"replicas": 1, "endpoint": ""}
+
+
+def test_a_pool_that_changed_meanwhile_is_looked_at_again_and_not_overwritten() -> None:
+    room = Room()
+    room.api.put({**room.api.get(POOLS, *KEY), "spec": {"changed": True}})
+    assert room.look() is Result.STALE
+    assert room.status() is None
+
+
+def test_an_object_that_is_not_the_pools_is_left_alone_and_asked_for_until_it_goes() -> None:
+    room = Room()
+    stranger = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat", "namespace": "team"}, "spec": {}}
+    room.api.put(stranger)
+    assert room.look() is Result.REFUSED
+    room.look()
+    assert ("apply", "chat") not in room.api.calls
+    room.api.delete(SERVICE, "team", "chat", None)
+    room.look()
+    assert ("apply", "chat") in room.api.calls
+
+
+def test_a_pool_that_goes_is_left_to_its_owner_references() -> None:
+    room = Room()
+    room.store.put(POOLS, _ending(room.api.get(POOLS, *KEY)))
+    assert room.look() is Result.GONE
+    assert room.writes() == []
+
+
+def _ending(pool: Object) -> Object:
+    metadata = {**pool["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "999"}
+    return {**pool, "metadata": metadata}
+
+
+def test_nothing_is_written_into_a_namespace_that_ends() -> None:
+    room = Room()
+    room.api.refuse("apply", "chat", ApiFault(Refusal.TERMINATING, "being terminated"))
+    assert room.look() is Result.TERMINATING
+    assert ("status", "chat") not in room.api.calls
+
+
+def test_a_fault_of_the_planner_stops_one_pool_and_is_counted() -> None:
+    def broken(pool: Object, observed: Observed, now: datetime) -> Plan:
+        raise RuntimeError("a bug")
+
+    room = Room(broken)
+    assert room.look() is Result.FAILED
+    assert 'decodepool_operator_reconciles_total{result="failed"} 1.0' in room.metrics.exposition().decode()
+
+
+def test_a_plan_that_never_settles_does_not_spin() -> None:
+    def restless(pool: Object, observed: Observed, now: datetime) -> Plan:
+        return Plan(status={"replicas": (pool.get("status") or {}).get("replicas", 0) + 1}, writes_status=True)
+
+    async def three_seconds(room: Room) -> None:
+        room.queue.add(KEY)
+        task = asyncio.create_task(room.reconciler.run())
+        await asyncio.sleep(3)
+        task.cancel()
+
+    room = Room(restless)
+    asyncio.run(three_seconds(room))
+    assert 2 <= room.writes().count(("status", "chat")) <= 6
