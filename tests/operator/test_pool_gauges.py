@@ -23,7 +23,7 @@ POOL = {
 
 def read(pool: dict[str, Any]) -> dict[tuple[str, ...], float]:
     """The series of one pool, by name and last label."""
-    found = {}
+    found: dict[tuple[str, ...], float] = {}
     for family in pool_gauges([pool]):
         for sample in family.samples:
             *whose, label = sample.labels.values()
