@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from decodepool_cluster import addresses, tools
+from decodepool_cluster import addresses, images, tools, up
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import ClusterFault
 
@@ -25,9 +25,16 @@ def choose(context: typer.Context, home: Annotated[Path, typer.Option(help="The 
 
 
 @app.command()
-def build() -> None:
-    """Install the Debian packages and build the tools that are missing; print where they are."""
+def build(
+    *, where_possible: Annotated[bool, typer.Option("--where-possible", help="Say why not, and end well.")] = False
+) -> None:
+    """Install the Debian packages, build the tools and the images: what is missing of them."""
+    reason = tools.missing_for_building()
+    if where_possible and reason:
+        typer.echo(f"no local cluster here: {reason}", err=True)
+        return
     typer.echo(tools.build())
+    typer.echo(images.archive(*images.TARGETS))
 
 
 @app.command()
@@ -44,7 +51,7 @@ def start(
 def execute(context: typer.Context, command: list[str]) -> None:
     """Run a command inside the cluster's network, with its kubectl, helm and KUBECONFIG."""
     cluster: Cluster = context.obj
-    inside = cluster.inside(*command)
+    inside = cluster.inside_with_names(*command)
     os.execvpe(inside[0], inside, cluster.environment)  # noqa: S606 - the command is the user's own
 
 
@@ -70,6 +77,15 @@ def revive(context: typer.Context, part: str) -> None:
 def stop(context: typer.Context) -> None:
     """Stop the cluster and remove every trace of it."""
     context.obj.stop()
+
+
+@app.command("up")
+def all_up(context: typer.Context) -> None:
+    """Build and start everything anew: a cluster, the chart in it, a pool that answers."""
+    up.up(context.obj)
+
+
+app.command("down", help="The same as stop.")(stop)
 
 
 def main() -> None:

@@ -110,6 +110,15 @@ class Cluster:
         """Return the command that runs `command` inside the cluster's network."""
         return ["nsenter", f"--net={self.network}", "--", *command]
 
+    def with_names(self, *command: str) -> list[str]:
+        """Return the command that runs `command` with the cluster's names of Services, on a machine's own network."""
+        bind = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+        return ["unshare", "--mount", "sh", "-c", bind, f"{self.home}/resolv.conf", *command]
+
+    def inside_with_names(self, *command: str) -> list[str]:
+        """Return the command that runs `command` inside, with the names of Services: as a person would want it."""
+        return self.inside(*self.with_names(*command))
+
     def run(self, *command: str, given: str | None = None, seconds: float = 120) -> str:
         """Run a command inside, `kubectl` and `helm` being the cluster's; return what it printed."""
         return run(self.inside(*command), environment=self.environment, given=given, seconds=seconds)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from decodepool_cluster import tools
+from decodepool_cluster import product, tools
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import start_time
 
@@ -41,7 +41,9 @@ def bare_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def cluster(bare_cluster: Cluster) -> Cluster:
-    """The cluster with the product's images on its node, and the chart installed."""
+    """The cluster with the product's images and SmolLM2 on its node, and the chart installed."""
+    product.furnish(bare_cluster)
+    product.install(bare_cluster)
     return bare_cluster
 
 
