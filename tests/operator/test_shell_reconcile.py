@@ -22,7 +22,8 @@ from decodepool_operator.store import Store
 from decodepool_operator.work_queue import WorkQueue
 
 from tests.operator.fake_api import FakeApi
-from tests.operator.pools import IMAGES, host_path_pool
+from tests.operator.pools import host_path_pool
+from tests.operator.simulation import IMAGES
 
 KEY = ("team", "chat")
 SERVICE = CHILDREN[2]

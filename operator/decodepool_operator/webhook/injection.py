@@ -28,6 +28,10 @@ PREFIX = "decodepool-"
 DRAIN_SECONDS = 5
 """The application has ended by then, and with it whoever could listen."""
 
+TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - where Kubernetes mounts one
+NO_TOKEN: Object = {"name": "decodepool-no-token", "mountPath": TOKEN_FOLDER, "readOnly": True}
+"""Mounted over where the pod's own token would be: a worker has no business with the application's identity."""
+
 CONTAINER_KEYS = ("runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile")
 """What a pool's pods say of all their containers has to be said of this one alone."""
 
@@ -81,7 +85,9 @@ def with_sidecar(pod: Object, pool: Pool, capacity: Capacity, images: Images, *,
     labels.setdefault(POOL_LABEL, "")
     spec = made["spec"]
     spec["initContainers"] = [*spec.get("initContainers", ()), *own]
-    spec["volumes"] = [*spec.get("volumes", ()), *(_renamed(each) for each in worker_volumes(pool, files))]
+    no_token: Object = {"name": NO_TOKEN["name"], "emptyDir": {}}
+    volumes = [*(_renamed(each) for each in worker_volumes(pool, files)), no_token]
+    spec["volumes"] = [*spec.get("volumes", ()), *volumes]
     _place(spec, pool)
     return made
 
@@ -136,7 +142,7 @@ def _as_own(container: Object, name: str) -> Object:
         **container,
         "name": name,
         "securityContext": {**security, **container.get("securityContext", {})},
-        "volumeMounts": [_renamed(each) for each in container.get("volumeMounts", ())],
+        "volumeMounts": [*(_renamed(each) for each in container.get("volumeMounts", ())), NO_TOKEN],
     }
 
 

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from decodepool_operator import reports as module
+from decodepool_operator.kinds import PODS, POOLS
+from decodepool_operator.reports import FORGIVEN_MISSES, Reports, first_key, queued_of, report_of, settled
+from decodepool_operator.state import Object, WorkerReport
+from decodepool_operator.store import PoolKey, Store
+
+from tests.operator.pools import pool
+
+KEY = ("team", "chat")
+ANSWER = {
+    "sessions": {"capacity": 8, "active": 3, "free": 5},
+    "planned": {"weight_bytes": 100, "session_bytes": None},
+    "measured": {"weight_bytes": 101, "resident_bytes": 1000},
+}
+
+
+def pod(name: str = "chat-worker-1", component: str = "worker", **status: Any) -> Object:
+    labels = {"decodepool.dev/pool": "chat", "app.kubernetes.io/component": component}
+    ready = {"type": "Ready", "status": "True"}
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "1", "labels": labels},
+        "status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [ready], **status},
+    }
+
+
+@dataclass
+class Room:
+    """Reports of one pool whose pods are one server of this machine."""
+
+    answer: Callable[[web.Request], Awaitable[web.Response]]
+    keys: str | None = None
+    changes: list[PoolKey] = field(default_factory=list)
+    asked: list[str | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = Store()
+        raw = pool(auth={"secretRef": {"name": "keys"}} if self.keys is not None else None)
+        self.store.put(POOLS, {**raw, "metadata": {**raw["metadata"], "resourceVersion": "1"}})
+        self.reports = Reports(self.store, self._secret, self.changes.append)
+
+    async def _secret(self, namespace: str, name: str) -> Object:
+        encoded = base64.b64encode((self.keys or "").encode()).decode()
+        return {"metadata": {"name": name}, "data": {"token": encoded}}
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        self.asked.append(request.headers.get("Authorization"))
+        return await self.answer(request)
+
+    def poll(self, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> None:
+        async def main() -> None:
+            app = web.Application()
+            app.router.add_get("/{path:.*}", self._serve)
+            runner = web.AppRunner(app, shutdown_timeout=0.1)
+            await runner.setup()
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            port = runner.addresses[0][1]
+            monkeypatch.setattr(module, "WORKER_PORT", port)
+            monkeypatch.setattr(module, "GATEWAY_PORT", port)
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.5)) as session:
+                for _ in range(times):
+                    await self.reports.poll(session)
+            await runner.cleanup()
+
+        asyncio.run(main())
+
+
+async def well(request: web.Request) -> web.Response:
+    return web.json_response(ANSWER)
+
+
+def test_a_worker_is_reported_by_the_plans_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well)
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY) == {
+        "chat-worker-1": WorkerReport(
+            "chat-worker-1",
+            "uid-chat-worker-1",
+            8,
+            3,
+            {"weight_bytes": 100},
+            {"weight_bytes": 101, "resident_bytes": 1000},
+        )
+    }
+
+
+def test_the_pool_is_told_of_only_when_the_picture_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well)
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch, times=5)
+    assert room.changes == [KEY]
+
+
+async def hangs(request: web.Request) -> web.Response:
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+async def is_loading(request: web.Request) -> web.Response:
+    return web.json_response({"error": {}}, status=503)
+
+
+async def talks_nonsense(request: web.Request) -> web.Response:
+    return web.Response(text="[1e999")
+
+
+async def holds_more_than_fits(request: web.Request) -> web.Response:
+    return web.json_response({"sessions": {"capacity": 1, "active": 5}})
+
+
+async def sends_elsewhere(request: web.Request) -> web.Response:
+    raise web.HTTPFound("/elsewhere")
+
+
+BAD = [hangs, is_loading, talks_nonsense, holds_more_than_fits, sends_elsewhere]
+
+
+@pytest.mark.parametrize("answer", BAD, ids=lambda each: each.__name__)
+def test_a_worker_that_does_not_say_is_missing_and_not_zero(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(answer)
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY) == {}
+
+
+def test_a_busy_moment_is_forgiven_and_a_lost_worker_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well)
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    room.answer = is_loading
+    room.poll(monkeypatch, times=FORGIVEN_MISSES)
+    assert len(room.reports.of(KEY)) == 1
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY) == {}
+
+
+UNASKED = {
+    "pending": pod(phase="Pending"),
+    "without an address": pod(podIP=""),
+    "not ready": pod(conditions=[{"type": "Ready", "status": "False"}]),
+    "a reader": pod(component="reader"),
+}
+
+
+@pytest.mark.parametrize("body", UNASKED.values(), ids=UNASKED)
+def test_who_cannot_answer_is_not_asked(body: Object, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well)
+    room.store.put(PODS, body)
+    room.poll(monkeypatch)
+    assert room.asked == []
+
+
+def test_a_draining_worker_tells_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = pod(conditions=[{"type": "Ready", "status": "False"}])
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    room = Room(well)
+    room.store.put(PODS, body)
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY)["chat-worker-1"].sessions_active == 3
+
+
+def test_a_pool_with_keys_is_asked_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well, keys="# ours\n\nsesame\nother\n")
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    assert room.asked == ["Bearer sesame"]
+
+
+def test_waiting_sessions_are_summed_over_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gateway(request: web.Request) -> web.Response:
+        return web.Response(text="# TYPE decodepool_pool_queued gauge\ndecodepool_pool_queued 2.0\n")
+
+    room = Room(gateway)
+    for name in ("g1", "g2"):
+        room.store.put(PODS, pod(name, "gateway"))
+    assert room.reports.queued(KEY) is None
+    room.poll(monkeypatch)
+    assert room.reports.queued(KEY) == 4
+
+
+def test_a_pool_that_went_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well)
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    room.store.remove(POOLS, *KEY, "pool-uid")
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY) == {}
+
+
+def report(**measured: int) -> WorkerReport:
+    return report_of(pod(), {**ANSWER, "measured": measured})
+
+
+def test_memory_that_breathes_is_the_same_memory() -> None:
+    before = report(resident_bytes=1_000_000, weight_bytes=100)
+    assert settled(before, report(resident_bytes=1_009_000, weight_bytes=100)) == before
+    assert settled(before, report(resident_bytes=1_020_000, weight_bytes=100)) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "queued"),
+    [
+        ("", None),
+        ("decodepool_pool_queued NaN", None),
+        ("other_queued 3", None),
+        ('decodepool_pool_queued{pool="a"} 3', 3),
+    ],
+)
+def test_a_gateways_metric_is_read(text: str, queued: int | None) -> None:
+    assert queued_of(text) == queued
+
+
+@pytest.mark.parametrize(
+    "encoded", [None, "", "!!!", base64.b64encode(b"\xff\xfe").decode(), base64.b64encode(b"# none\n").decode()]
+)
+def test_a_secret_without_a_key_gives_none(encoded: str | None) -> None:
+    assert first_key(encoded) is None
