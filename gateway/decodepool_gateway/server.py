@@ -61,9 +61,9 @@ async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) 
 
 
 def background(gateway: Gateway, options: GatewayOptions) -> list[Coroutine[None, None, None]]:
-    """Return what runs beside the requests: discovery, polls, the key file."""
+    """Return what runs beside the requests: discovery, polls, the key file, the live page's lines."""
     poller = Poller(gateway.pool, gateway.upstream)
-    return [poller.run(), options.discovery.run(poller.discovered), options.keys.follow()]
+    return [poller.run(), options.discovery.run(poller.discovered), options.keys.follow(), gateway.live.run()]
 
 
 @asynccontextmanager
