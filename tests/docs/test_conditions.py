@@ -1,0 +1,58 @@
+"""docs/operating.md explains every reason that a pool's conditions can have, and none that they cannot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from decodepool_operator.conditions import TYPES
+
+ROOT = Path(__file__).parents[2]
+SECTION = (
+    (ROOT / "docs" / "operating.md").read_text().partition("### What each condition means")[2].partition("\n### ")[0]
+)
+ROWS = [line.split(" | ") for line in SECTION.splitlines() if line.startswith("| ")]
+EXPLAINED = {word for row in ROWS for word in re.findall(r"`([A-Z]\w+)`", row[1] if len(row) > 1 else "")}
+
+SOURCES = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.py")))
+FACTS = (ROOT / "sizing" / "decodepool_sizing" / "facts.py").read_text()
+GIVEN = re.compile(
+    r"""Finding\(\s*"\w+",\s*(?:"\w+"|status),\s*"([A-Z]\w+)"    # a condition
+      | \b(?:Refused|Unresolved|Trouble)\(\s*"([A-Z]\w+)"       # what becomes one
+      | \breturn\s\(?"([A-Z]\w+)",\s                            # a reason and a message
+    """,
+    re.VERBOSE,
+)
+KUBERNETES = {"CrashLoopBackOff", "CreateContainerConfigError", "SchedulingGated"}
+"""Reasons that pods bring along."""
+
+EXCEPTIONS = {"ContextTooLong", "BadDemand"}
+"""Those whose name is the reason."""
+
+UNREMARKABLE = {"NotWaiting", "NoGPUNeeded", "NotDraining", "AsPlanned", "Resolved", "Planned", "Failed"}
+"""Reasons of a condition that is as it should be."""
+
+
+def given() -> set[str]:
+    """The reasons that the operator's sources give."""
+    found = {word for groups in GIVEN.findall(SOURCES) for word in groups if word}
+    return found | set(re.findall(r'"([A-Z]\w+)"\)', FACTS)) | {"UnsupportedArchitecture", "BadModelFile"}
+
+
+def test_there_are_reasons_to_explain() -> None:
+    assert len(given()) > 30
+    assert {"CannotFit", "Unschedulable", "NotGGUF", "TwoAutoscalers"} <= given() | EXPLAINED
+
+
+def test_every_reason_that_is_given_is_explained() -> None:
+    assert given() - EXPLAINED - UNREMARKABLE == set()
+
+
+def test_every_reason_that_is_explained_is_given() -> None:
+    unknown = {word for word in EXPLAINED if f'"{word}"' not in SOURCES + FACTS}
+    assert unknown <= KUBERNETES | EXCEPTIONS
+
+
+def test_every_condition_is_explained() -> None:
+    told = {row[0].removeprefix("| ").split(" = ")[0] for row in ROWS}
+    assert set(TYPES) <= told
