@@ -96,6 +96,7 @@ REFUSED = {
     "a page past the last": (Run([500], 0, [1]), "page"),
     "a page before the first": (Run([-1], 0, [1]), "page"),
     "too few pages": (Run([0], 64, [1]), "page"),
+    "too few pages, which are those known": (Run([3, 4, 5], 200, [1]), "page"),
     "more pages than a table holds": (Run(list(range(41)), 40 * 64, [1]), "page"),
     "a slot past the last": (Run([0], 0, [1], 32), "slot"),
     "a slot before the first": (Run([0], 0, [1], -1), "slot"),
@@ -110,7 +111,7 @@ def test_what_is_not_there_is_refused_and_the_next_step_is_whole(name: str) -> N
     inputs, (bad, fault) = StepInputs(zeros, LIMITS, CUT), REFUSED[name]
     device = np.full(inputs.words.size, -77, np.int32)
     good = [Run([3, 4, 5], 130, [1], 0), Run([6, 7], 70, [2], 1)]
-    for runs in (good, [good[1], bad], [good[1], good[0]]):
+    for runs in (good, [bad, good[1]], [good[1], bad], [good[1], good[0]]):
         if bad in runs:
             with pytest.raises(ValueError, match=fault):
                 inputs.place(runs)

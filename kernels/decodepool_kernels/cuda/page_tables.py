@@ -34,7 +34,7 @@ class PageTables:
         for index, run in enumerate(runs):
             needed = blocks_of(run.position + len(run.tokens) - 1)
             pages = run.pages[:needed]
-            if pages != self._known[index]:
+            if len(pages) != needed or pages != self._known[index]:
                 self._check(pages, needed)
                 changed.append((index, pages))
         for index, pages in changed:
