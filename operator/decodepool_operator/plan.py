@@ -142,7 +142,7 @@ def _costs(seen: Situation) -> Iterator[tuple[str, dict[str, str]]]:
 
 def _failure_events(seen: Situation) -> Iterator[Event]:
     failing = seen.failing
-    if failing is not None and failing.last == seen.now:
+    if failing is not None and failing.is_news:
         yield Event("Warning", "WorkerFailed", f"{failing.pod}: {failing.reason}: {failing.message}")
 
 

@@ -7,7 +7,7 @@ So after a failure the Deployment is held at what is alive, for a time that doub
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from decodepool_operator import times
@@ -27,7 +27,7 @@ FORGET_SECONDS = 120
 
 @dataclass(frozen=True)
 class Failures:
-    """Failures in a row, and until when no replacement is made."""
+    """Failures in a row, and until when no replacement is made. `is_news`: the last was seen at this look."""
 
     count: int
     pod: str
@@ -35,6 +35,7 @@ class Failures:
     message: str
     last: datetime
     next_try: datetime
+    is_news: bool = False
 
     @property
     def gap_seconds(self) -> int:
@@ -113,7 +114,7 @@ def _one_more(known: Failures | None, failed: Member, now: datetime) -> Failures
     message = trouble.message if trouble else "the pod failed"
     once_more = Failures((known.count if known else 0) + 1, failed.name, reason, message, now, now)
     gap = timedelta(seconds=once_more.gap_seconds)
-    return Failures(once_more.count, failed.name, reason, message, now, now + gap)
+    return replace(once_more, next_try=now + gap, is_news=True)
 
 
 def _remembered(pool: Pool) -> Failures | None:

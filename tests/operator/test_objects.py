@@ -1,0 +1,307 @@
+"""The objects a pool owns: safe to run, told exactly what was planned, and reached by those who should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from decodepool_operator.capacity import Capacity, find_capacity
+from decodepool_operator.objects.access import accounts
+from decodepool_operator.objects.common import STOP_DELAY_SECONDS, STOP_MARGIN_SECONDS, TEMPLATE
+from decodepool_operator.objects.gateway import gateway_deployment
+from decodepool_operator.objects.model_files import cache_claim, model_name
+from decodepool_operator.objects.network import client_service, disruption_budget, network_policy, workers_service
+from decodepool_operator.objects.reader_job import reader_job
+from decodepool_operator.objects.worker import startup_seconds, worker_deployment
+from decodepool_operator.plan import plan
+from decodepool_operator.pools import read_pool
+from decodepool_operator.state import Images, Object
+
+from tests.operator.pools import facts, gpu_pool, host_path_pool, observed, pool
+from tests.operator.simulation import IMAGES, START
+
+KNOWN = facts()
+SHA = "ab" * 32
+SOURCES: dict[str, Object] = {
+    "http": {"http": {"url": "https://hub.example/a/b%20c.gguf?sig=1", "sha256": SHA, "secretRef": {"name": "hub"}}},
+    "hostPath": {"hostPath": {"path": "/srv/models/b.gguf"}},
+    "pvc": {"pvc": {"claimName": "models", "path": "a/b.gguf"}},
+    "image": {"image": {"reference": "registry.example/models:1", "path": "/a/b.gguf"}},
+}
+
+
+def worker(raw: Object, file_bytes: int = 1 << 30, images: Images = IMAGES) -> Object:
+    planned = read_pool(raw)
+    found = find_capacity(planned, KNOWN, ())
+    assert isinstance(found, Capacity), found
+    return worker_deployment(planned, found, images, file_bytes=file_bytes, replicas=1, unavailable=1)
+
+
+def template(made: Object) -> Object:
+    found: Object = made["spec"]["template"]
+    return found
+
+
+def container(made: Object) -> Object:
+    found: Object = template(made)["spec"]["containers"][0]
+    return found
+
+
+def with_source(kind: str, **spec: Any) -> Object:
+    return pool(model={"source": SOURCES[kind]}, **spec)
+
+
+PODS = {
+    "worker": template(worker(gpu_pool())),
+    "worker that fetches": template(worker(with_source("http"))),
+    "gateway": template(gateway_deployment(read_pool(pool(auth={"secretRef": {"name": "keys"}})), IMAGES)),
+    "reader": reader_job(read_pool(with_source("pvc")), IMAGES)["spec"]["template"],
+}
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_every_pod_meets_the_restricted_profile(name: str) -> None:
+    spec = PODS[name]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for each in [*spec.get("initContainers", ()), *spec["containers"]]:
+        security = each["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert security["readOnlyRootFilesystem"] is True
+        assert each["terminationMessagePolicy"] == "FallbackToLogsOnError"
+        assert each["resources"]["limits"]["memory"]
+    allowed = {"emptyDir", "persistentVolumeClaim", "secret", "image"}
+    assert all(set(volume) - {"name"} <= allowed for volume in spec["volumes"])
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_every_mount_has_its_volume(name: str) -> None:
+    spec = PODS[name]["spec"]
+    volumes = [volume["name"] for volume in spec["volumes"]]
+    assert len(set(volumes)) == len(volumes)
+    for each in [*spec.get("initContainers", ()), *spec["containers"]]:
+        assert {mount["name"] for mount in each["volumeMounts"]} <= set(volumes)
+
+
+def test_a_worker_is_told_exactly_what_was_planned() -> None:
+    made = worker(gpu_pool(sessionsPerWorker=None, cacheReserve="1Gi", auth={"secretRef": {"name": "keys"}}))
+    planned = find_capacity(read_pool(gpu_pool(sessionsPerWorker=None, cacheReserve="1Gi")), KNOWN, ())
+    assert isinstance(planned, Capacity)
+    arguments = container(made)["args"]
+    assert arguments[0] == "serve"
+    assert {
+        f"--sessions={planned.plan.sessions}", "--context=128", "--kv-type=f16", "--device=cuda",
+        f"--memory={24 << 30}", f"--cache-reserve={1 << 30}", "--drain-timeout=30", "--api-keys=/keys/keys",
+        "--worker-tag-of=$(POD_UID)",
+    } <= set(arguments)  # fmt: skip
+    assert container(made)["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert container(made)["resources"]["requests"]["nvidia.com/gpu"] == "1"
+
+
+def test_a_gpu_worker_runs_the_cuda_image_and_tolerates_the_gpus_taint() -> None:
+    assert container(worker(gpu_pool()))["image"] == IMAGES.worker_cuda
+    assert {"key": "nvidia.com/gpu", "operator": "Exists"} in template(worker(gpu_pool()))["spec"]["tolerations"]
+    assert "tolerations" not in template(worker(pool()))["spec"]
+    assert container(worker(pool()))["image"] == IMAGES.worker
+
+
+def test_a_slice_asks_for_its_own_resource() -> None:
+    slice_ = "nvidia.com/mig-1g.10gb"
+    made = worker(gpu_pool(accelerator={"type": "nvidia", "resource": slice_, "product": "NVIDIA-H100"}))
+    limits = container(made)["resources"]["limits"]
+    assert (limits[slice_], "nvidia.com/gpu" in limits) == ("1", False)
+    assert template(made)["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100"}
+
+
+def test_memory_is_asked_for_as_it_is_limited() -> None:
+    """A request without a limit lets one worker starve a node; a lower request lets it be killed."""
+    for raw in (pool(), gpu_pool(), gpu_pool(template={"resources": {"limits": {"memory": "9Gi"}}})):
+        resources = container(worker(raw))["resources"]
+        assert resources["limits"]["memory"] == resources["requests"]["memory"]
+
+
+def test_workers_are_replaced_in_place_and_gateways_beside_each_other() -> None:
+    assert worker(pool())["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    gateway = gateway_deployment(read_pool(pool()), IMAGES)
+    assert gateway["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+@pytest.mark.parametrize(("replicas", "gateways"), [(0, 1), (1, 1), (2, 2), (9, 2)])
+def test_a_second_gateway_comes_with_a_second_worker(replicas: int, gateways: int) -> None:
+    assert gateway_deployment(read_pool(pool(replicas=replicas)), IMAGES)["spec"]["replicas"] == gateways
+
+
+@pytest.mark.parametrize("seconds", [0, 30, 86_400])
+def test_a_pod_has_longer_to_end_than_it_takes_to_drain(seconds: int) -> None:
+    """A13: with less, the kubelet would cut what the worker still lets run."""
+    raw = pool(drain={"timeoutSeconds": seconds})
+    for made in (worker(raw), gateway_deployment(read_pool(raw), IMAGES)):
+        grace = template(made)["spec"]["terminationGracePeriodSeconds"]
+        assert grace >= seconds + STOP_DELAY_SECONDS + STOP_MARGIN_SECONDS > seconds
+        assert container(made)["lifecycle"]["preStop"]["sleep"]["seconds"] == STOP_DELAY_SECONDS
+
+
+def test_each_probe_asks_what_it_is_for() -> None:
+    """A16: liveness is not asked before the model is loaded, for which a large one has hours."""
+    made = container(worker(pool(), file_bytes=800 * 10**9))
+    assert made["startupProbe"]["httpGet"]["path"] == made["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert made["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    allowed = made["startupProbe"]["failureThreshold"] * made["startupProbe"]["periodSeconds"]
+    assert allowed >= startup_seconds(800 * 10**9) - 2 > 4 * 3600
+    assert startup_seconds(0) >= 20 * 60
+    assert all(made[name]["timeoutSeconds"] >= 5 for name in ("startupProbe", "readinessProbe", "livenessProbe"))
+
+
+def test_a_worker_has_no_token_and_a_gateway_may_only_look() -> None:
+    assert template(worker(pool()))["spec"]["automountServiceAccountToken"] is False
+    made = {(each["kind"], each["metadata"]["name"]): each for each in accounts(read_pool(pool()))}
+    assert made["ServiceAccount", "chat-worker"]["automountServiceAccountToken"] is False
+    verbs = {verb for rule in made["Role", "chat-gateway"]["rules"] for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch"}
+
+
+FILES: dict[str, tuple[str, Object, str]] = {
+    "http": (f"/models/{SHA[:16]}.gguf", {"emptyDir": {}}, "b c"),
+    "hostPath": ("/models/b.gguf", {"hostPath": {"path": "/srv/models"}}, "b"),
+    "pvc": ("/models/a/b.gguf", {"persistentVolumeClaim": {"claimName": "models", "readOnly": True}}, "b"),
+    "image": (
+        "/models/a/b.gguf",
+        {"image": {"reference": "registry.example/models:1", "pullPolicy": "IfNotPresent"}},
+        "b",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(FILES))
+def test_the_model_comes_from_its_source_and_is_only_read(kind: str) -> None:
+    path, volume, name = FILES[kind]
+    made = worker(with_source(kind))
+    assert container(made)["args"][1] == path
+    assert {"name": "models", **volume} in template(made)["spec"]["volumes"]
+    mount = next(each for each in container(made)["volumeMounts"] if each["name"] == "models")
+    assert mount == {"name": "models", "mountPath": "/models", "readOnly": True}
+    assert model_name(read_pool(with_source(kind))) == name
+
+
+def test_a_url_is_fetched_before_with_its_digest_and_its_token() -> None:
+    (fetch,) = template(worker(with_source("http")))["spec"]["initContainers"]
+    assert fetch["args"] == [
+        "fetch", "https://hub.example/a/b%20c.gguf?sig=1", f"--output=/models/{SHA[:16]}.gguf", f"--sha256={SHA}",
+        "--bearer-file=/source/token",
+    ]  # fmt: skip
+    assert "initContainers" not in template(worker(with_source("pvc")))["spec"]
+
+
+def test_a_cache_is_shared_where_several_workers_may_need_it() -> None:
+    def claim(**spec: Any) -> Object:
+        model = {"source": SOURCES["http"], "cache": {"size": "20Gi", "storageClassName": "fast"}}
+        found = cache_claim(read_pool(pool(model=model, **spec)))
+        assert found is not None
+        return found
+
+    assert claim()["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert claim(replicas=2)["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim(autoscaling={"maxReplicas": 3})["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim()["spec"]["resources"]["requests"]["storage"] == str(20 << 30)
+    assert cache_claim(read_pool(with_source("pvc"))) is None
+
+
+def test_a_claim_that_exists_is_asked_for_nothing_that_cannot_change() -> None:
+    raw = pool(replicas=2, model={"source": SOURCES["http"], "cache": {"size": "20Gi"}})
+    wanted = cache_claim(read_pool({**raw, "spec": {**raw["spec"], "replicas": 1}}))
+    assert wanted is not None
+    live = {**wanted, "spec": {**wanted["spec"], "storageClassName": "standard"}}
+    applied = plan(raw, observed(raw, children=(live,)), START).apply
+    claim = next(each for each in applied if each["kind"] == "PersistentVolumeClaim")
+    assert (claim["spec"]["accessModes"], claim["spec"]["storageClassName"]) == (["ReadWriteOnce"], "standard")
+
+
+def test_the_template_is_merged_and_the_pools_own_wins() -> None:
+    given: Object = {
+        "labels": {"team": "x", "decodepool.dev/pool": "another"},
+        "annotations": {"a": "b"},
+        "nodeSelector": {"zone": "a"},
+        "env": [{"name": "POD_UID", "value": "faked"}, {"name": "MORE", "value": "1"}],
+        "volumes": [{"name": "extra", "emptyDir": {}}],
+        "volumeMounts": [{"name": "extra", "mountPath": "/extra"}],
+        "priorityClassName": "high",
+        "runtimeClassName": "nvidia",
+        "serviceAccountName": "mine",
+        "imagePullSecrets": [{"name": "pull"}],
+        "image": "mine:1",
+    }
+    pod = template(worker(pool(template=given)))
+    assert pod["metadata"]["labels"]["team"] == "x"
+    assert pod["metadata"]["labels"]["decodepool.dev/pool"] == "chat"
+    assert pod["metadata"]["annotations"]["a"] == "b"
+    spec, own = pod["spec"], pod["spec"]["containers"][0]
+    assert (spec["priorityClassName"], spec["runtimeClassName"], spec["serviceAccountName"]) == (
+        "high",
+        "nvidia",
+        "mine",
+    )
+    assert [each["name"] for each in own["env"]] == ["POD_UID", "XDG_CACHE_HOME", "MORE"]
+    assert "valueFrom" in own["env"][0]
+    assert (own["image"], spec["imagePullSecrets"]) == ("mine:1", [{"name": "pull"}])
+
+
+def test_a_template_changes_its_digest_and_a_status_does_not() -> None:
+    def stamp(raw: Object) -> str:
+        found: str = template(worker(raw))["metadata"]["annotations"][TEMPLATE]
+        return found
+
+    raw = pool()
+    assert stamp(raw) == stamp({**raw, "status": {"replicas": 9, "sessions": {"active": 3}}})
+    assert stamp(raw) == stamp(pool(replicas=7))
+    assert stamp(raw) != stamp(pool(contextTokens=64))
+
+
+def test_workers_are_reached_by_their_gateways_the_operator_and_monitoring_alone() -> None:
+    policy = network_policy(read_pool(pool()))
+    (rule,) = policy["spec"]["ingress"]
+    assert len(rule["from"]) == 3
+    assert all("podSelector" in source for source in rule["from"])
+    assert rule["ports"] == [{"port": 8000, "protocol": "TCP"}]
+
+
+def test_services_select_what_deployments_make() -> None:
+    chosen = read_pool(pool())
+    for service, made in (
+        (client_service(chosen), gateway_deployment(chosen, IMAGES)),
+        (workers_service(chosen), worker(pool())),
+    ):
+        assert service["spec"]["selector"].items() <= template(made)["metadata"]["labels"].items()
+        assert made["spec"]["selector"]["matchLabels"].items() <= template(made)["metadata"]["labels"].items()
+    assert workers_service(chosen)["spec"]["clusterIP"] == "None"
+    assert disruption_budget(chosen)["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_every_object_goes_with_the_pool_and_says_whose_it_is() -> None:
+    raw = host_path_pool()
+    for each in plan(raw, observed(raw, has_pod_monitors=True), START).apply:
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("DecodePool", "pool-uid", True)
+        labels = each["metadata"]["labels"]
+        assert labels["decodepool.dev/pool"] == "chat"
+        assert labels["app.kubernetes.io/managed-by"] == "decodepool-operator"
+        assert "finalizers" not in each["metadata"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_pod_monitor_is_made_where_its_kind_is_known(wanted: bool) -> None:
+    raw = pool()
+    kinds = {each["kind"] for each in plan(raw, observed(raw, has_pod_monitors=wanted), START).apply}
+    assert ("PodMonitor" in kinds) is wanted
+
+
+def test_the_reader_goes_where_a_worker_would() -> None:
+    raw = pool(
+        model={"source": SOURCES["hostPath"]},
+        template={"nodeSelector": {"zone": "a"}, "tolerations": [{"operator": "Exists"}]},
+    )
+    pod = reader_job(read_pool(raw), IMAGES)["spec"]["template"]["spec"]
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({"zone": "a"}, [{"operator": "Exists"}])
+    assert pod["containers"][0]["command"][-1] == "/models/b.gguf"
+    assert pod["restartPolicy"] == "Never"
