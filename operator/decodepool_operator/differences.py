@@ -43,9 +43,12 @@ def same_stamp(wanted: Object, live: Object) -> bool:
 
 
 def agrees(wanted: Any, live: Any, *, amounts: bool = False) -> bool:
-    """Say whether every wanted field is there. Lists have to be of one length; empty ones, and empty objects, may be
-    absent. `amounts`: values are quantities, which the server writes in its own form.
+    """Say whether every wanted field is there. Lists have to be of one length. What is empty, zero or false may be
+    absent: the server leaves out what is as if it were not. `amounts`: values are quantities, which the server writes
+    in its own form.
     """
+    if not wanted and live is None:
+        return True
     if isinstance(wanted, dict):
         there = live or {}
         return isinstance(there, dict) and all(

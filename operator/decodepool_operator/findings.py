@@ -14,6 +14,9 @@ from decodepool_operator.state import Object, Resolved, Unresolved
 from decodepool_operator.texts import count, steady
 from decodepool_operator.troubles import UNSCHEDULABLE, Trouble, condition_of
 
+OUTDATED_DEFINITION = "the installed CRD"
+"""How the shell's notice begins of a definition that is older than this operator."""
+
 
 def findings(seen: Situation, foreign: list[str], measured: Object | None) -> list[Finding]:
     """Return the seven conditions. `foreign`: children's names that others' objects have."""
@@ -144,7 +147,8 @@ def _refused_writes(seen: Situation, foreign: list[str]) -> tuple[str, str] | No
     if foreign:
         return "NameTaken", _taken(foreign)
     if seen.observed.faults:
-        return "ApplyFailed", "; ".join(seen.observed.faults[:3])
+        outdated = seen.observed.faults[0].startswith(OUTDATED_DEFINITION)
+        return "CRDOutdated" if outdated else "ApplyFailed", "; ".join(seen.observed.faults[:3])
     if seen.wish.conflict is not None:
         message = (
             f"spec.autoscaling is set, but {seen.wish.conflict} scales the pool: remove one of them, "

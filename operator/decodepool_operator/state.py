@@ -20,13 +20,16 @@ FIELD_MANAGER = "decodepool-operator"
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The project's images, and when nodes pull them (None: Kubernetes' own rule)."""
+    """What all pools' pods are made with: the project's images, when nodes pull them (None: Kubernetes' own rule), and
+    how long a worker may take to start beside reading its file.
+    """
 
     worker: str
     worker_cuda: str
     gateway: str
     operator: str
     pull_policy: str | None = None
+    startup_seconds: int = 1800
 
 
 @dataclass(frozen=True, slots=True)

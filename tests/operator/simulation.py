@@ -390,5 +390,6 @@ def defaulted(made: Object) -> Object:
                 if amounts.get("memory", "").isdigit() and int(amounts["memory"]) % (1 << 20) == 0:
                     amounts["memory"] = f"{int(amounts['memory']) >> 20}Mi"
     if made["kind"] == "Service":
+        made["spec"].pop("publishNotReadyAddresses", None)  # false is as good as absent
         made["spec"] |= {"sessionAffinity": "None", "ipFamilies": ["IPv4"]}
     return made

@@ -149,8 +149,8 @@ def test_each_probe_asks_what_it_is_for() -> None:
     assert made["startupProbe"]["httpGet"]["path"] == made["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert made["livenessProbe"]["httpGet"]["path"] == "/healthz"
     allowed = made["startupProbe"]["failureThreshold"] * made["startupProbe"]["periodSeconds"]
-    assert allowed >= startup_seconds(800 * 10**9) - 2 > 4 * 3600
-    assert startup_seconds(0) >= 20 * 60
+    assert allowed >= startup_seconds(800 * 10**9, IMAGES) - 2 > 4 * 3600
+    assert startup_seconds(0, IMAGES) >= 20 * 60
     assert all(made[name]["timeoutSeconds"] >= 5 for name in ("startupProbe", "readinessProbe", "livenessProbe"))
 
 

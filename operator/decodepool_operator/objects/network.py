@@ -73,8 +73,9 @@ def disruption_budget(pool: Pool) -> Object:
 def pod_monitor(pool: Pool) -> Object:
     """Return what tells a Prometheus operator to scrape the pool's pods."""
     expressions = [{"key": COMPONENT_LABEL, "operator": "In", "values": [WORKER, GATEWAY]}]
+    label = {"sourceLabels": ["__meta_kubernetes_pod_label_decodepool_dev_pool"], "targetLabel": "pool"}
     spec = {
         "selector": {"matchLabels": {POOL_LABEL: pool.name}, "matchExpressions": expressions},
-        "podMetricsEndpoints": [{"port": PORT_NAME, "path": "/metrics"}],
+        "podMetricsEndpoints": [{"port": PORT_NAME, "path": "/metrics", "relabelings": [label]}],
     }
     return made(pool, "monitoring.coreos.com/v1", "PodMonitor", pool.name, WORKER, spec=spec)

@@ -30,9 +30,8 @@ CONTAINER_NAME = "decodepool"
 CPU_REQUEST = "250m"
 """Little, so that a small cluster takes a pool; the template says what a loaded one needs."""
 
-STARTUP_BASE_SECONDS = 1800
 STARTUP_BYTES_PER_SECOND = 50_000_000
-"""A worker that has not loaded after the base, plus the file at the slowest disk there is, hangs."""
+"""The slowest disk that a model is read from: a worker that takes longer, beside its own time, hangs."""
 
 STARTUP_PERIOD_SECONDS = 2
 
@@ -48,7 +47,7 @@ def worker_deployment(
         template=worker_template(pool, capacity, images, file_bytes),
         surge=0,
         unavailable=unavailable,
-        deadline_seconds=startup_seconds(file_bytes) + 600,
+        deadline_seconds=startup_seconds(file_bytes, images) + 600,
     )
 
 
@@ -97,7 +96,7 @@ def worker_container(pool: Pool, capacity: Capacity, images: Images, files: Mode
         startupProbe=http_probe(
             "/readyz",
             period_seconds=STARTUP_PERIOD_SECONDS,
-            failures=startup_seconds(file_bytes) // STARTUP_PERIOD_SECONDS,
+            failures=startup_seconds(file_bytes, images) // STARTUP_PERIOD_SECONDS,
         ),
         readinessProbe=http_probe("/readyz", period_seconds=2, failures=2),
         livenessProbe=http_probe("/healthz", period_seconds=10, failures=3),
@@ -149,9 +148,9 @@ def worker_volumes(pool: Pool, files: ModelFiles) -> list[Object]:
     return [*files.volumes, *scratch, *key_volume(pool), *([dict(each) for each in given.volumes] if given else [])]
 
 
-def startup_seconds(file_bytes: int) -> int:
+def startup_seconds(file_bytes: int, images: Images) -> int:
     """Return how long a worker may take to load a file."""
-    return STARTUP_BASE_SECONDS + file_bytes // STARTUP_BYTES_PER_SECOND
+    return images.startup_seconds + file_bytes // STARTUP_BYTES_PER_SECOND
 
 
 def _environment(pool: Pool) -> list[Object]:
