@@ -76,10 +76,11 @@ COPY --from=project /opt/decodepool/decodepool_kernels/cpu /opt/decodepool/decod
 RUN XDG_CACHE_HOME=/opt/venv/share /opt/venv/bin/python -P -c \
     "from decodepool_kernels.cpu.compiling import compile_here; compile_here()"
 
-# What runs: nothing but Python, as nobody, on a root that may be read-only.
+# What runs: nothing but Python, as a user that no file names (USER is for libraries that ask), on a root that may be
+# read-only.
 FROM ${BASE} AS runtime
 ENV PATH=/opt/decodepool/bin:/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
-    PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+    PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp USER=decodepool
 USER 65532:65532
 
 FROM runtime AS worker-cpu

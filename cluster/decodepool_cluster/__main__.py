@@ -56,9 +56,9 @@ def execute(context: typer.Context, command: list[str]) -> None:
 
 
 @app.command()
-def load(context: typer.Context, archive: Path) -> None:
-    """Import an image archive into every node."""
-    context.obj.load(archive)
+def load(context: typer.Context, archive: Annotated[Path | None, typer.Argument()] = None) -> None:
+    """Import an image archive into every node: without one, the images of these sources as they are now."""
+    context.obj.load(archive or images.archive(*images.TARGETS))
 
 
 @app.command()

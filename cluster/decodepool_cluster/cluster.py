@@ -151,6 +151,7 @@ class Cluster:
             kept.hardlink_to(archive)
         except OSError:
             shutil.copyfile(archive, kept)
+        kept.touch()  # newer than what any node has imported under this name
         for node in self.nodes():
             shell = linux.first_child(self.processes.pid(node))
             run(["nsenter", f"--target={shell}", "--mount", "ctr", "-n", "k8s.io", "images", "import", str(kept)])

@@ -7,7 +7,7 @@ anywhere else.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -38,11 +38,12 @@ BASE_OPTIONS = (
 def archive(*targets: str) -> Path:
     """Return an archive of the images of some targets, as these sources make them; build what is missing."""
     folder = cache_folder("cluster") / "images"
-    path = folder / f"{'+'.join(targets)}-{input_digest()}.tar"
+    path = folder / input_digest() / f"{'+'.join(targets)}.tar"
     with alone(folder):
         if not path.exists():
             _build(targets, path)
-            _forget_old(folder, path.name.rpartition("-")[0])
+        path.touch()
+        _forget_old(folder.glob(f"*/{path.name}"))
     return path
 
 
@@ -69,7 +70,7 @@ def _inputs() -> Iterator[Path]:
 def _build(targets: tuple[str, ...], path: Path) -> None:
     say(f"building the images {', '.join(targets)}: two minutes at first, then seconds")
     aside = path.with_suffix(".part")
-    aside.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     cgroup = f"decodepool-images-{os.getpid()}"
     given = {"SOURCE": SOURCE, "BASE": _base(), "DATA": cache_folder("cluster") / "docker", "OUT": aside}
     settings = {key: str(value) for key, value in given.items()} | {"CGROUP": cgroup}
@@ -91,8 +92,7 @@ def _base() -> Path:
     return path
 
 
-def _forget_old(folder: Path, group: str) -> None:
-    """Remove all but the latest archives of a group of targets."""
-    archives = sorted(folder.glob(f"{group}-*.tar"), key=lambda path: path.stat().st_mtime)
-    for old in archives[:-KEPT_ARCHIVES]:
+def _forget_old(archives: Iterable[Path]) -> None:
+    """Remove all but those that were used last."""
+    for old in sorted(archives, key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
         old.unlink()
