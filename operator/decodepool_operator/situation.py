@@ -79,9 +79,13 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     workers = census(pool, observed.pods, WORKER, template, observed.reports)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
-    unavailable = unavailable_workers(workers, now)
     worker, gateway = _deployments(
-        pool, observed, facts, capacity, held_replicas(wanted, workers, failing, now), unavailable
+        pool,
+        observed,
+        facts,
+        capacity,
+        replicas=held_replicas(wanted, workers, failing, now),
+        unavailable=unavailable_workers(workers, now),
     )
     gateway_template = None if gateway is None else _template_digest(gateway)
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
@@ -140,7 +144,7 @@ def _capacity(pool: Pool, observed: Observed, facts: ModelFacts | None) -> Capac
 def _template(
     pool: Pool, observed: Observed, facts: ModelFacts | None, capacity: Capacity | Refused | None
 ) -> str | None:
-    worker, _ = _deployments(pool, observed, facts, capacity, 0, 1)
+    worker, _ = _deployments(pool, observed, facts, capacity, replicas=0, unavailable=1)
     return None if worker is None else _template_digest(worker)
 
 
@@ -149,6 +153,7 @@ def _deployments(
     observed: Observed,
     facts: ModelFacts | None,
     capacity: Capacity | Refused | None,
+    *,
     replicas: int,
     unavailable: int,
 ) -> tuple[Object | None, Object | None]:

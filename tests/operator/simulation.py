@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from decodepool_operator import times
@@ -69,6 +70,8 @@ class Cluster:
     history: list[Object] = field(default_factory=list)
     last: Plan | None = None
     look_at: datetime | None = None
+    dies: Callable[[], bool] = lambda: False
+    """Asked before every write: whether the operator is killed here."""
     numbers: Any = field(default_factory=lambda: itertools.count(1))
     seen: str = ""
 
@@ -159,24 +162,34 @@ class Cluster:
     # The API server
 
     def _carry_out(self, found: Plan) -> None:
-        for name, marks in found.annotate:
+        """Do what a plan says, in the shell's order. An operator that is killed in between never does the rest."""
+        for write in self._writes_of(found):
+            if self.dies():
+                self.seen, self.look_at = "", None
+                return
             self.writes += 1
-            if name in self.pods:
-                self.pods[name]["metadata"].setdefault("annotations", {}).update(marks)
-        for each in found.apply:
-            self.writes += 1
-            self._apply(each)
-        for reference in found.delete:
-            self.writes += 1
-            self._delete(reference.kind, reference.name, reference.uid)
-        if found.replicas is not None:
-            self.writes += 1
-            self.edit(lambda spec: spec.update(replicas=found.replicas))
-        if found.writes_status:
-            self.writes += 1
-            self.pool["status"] = copy.deepcopy(found.status)
-            self.history.append(copy.deepcopy(found.status))
+            write()
         self.events += found.events
+
+    def _writes_of(self, found: Plan) -> Iterator[Callable[[], None]]:
+        for name, marks in found.annotate:
+            yield partial(self._annotate, name, marks)
+        for each in found.apply:
+            yield partial(self._apply, each)
+        for reference in found.delete:
+            yield partial(self._delete, reference.kind, reference.name, reference.uid)
+        if found.replicas is not None:
+            yield partial(self.edit, lambda spec: spec.update(replicas=found.replicas))
+        if found.writes_status:
+            yield partial(self._write_status, found.status)
+
+    def _annotate(self, name: str, marks: Mapping[str, str]) -> None:
+        if name in self.pods:
+            self.pods[name]["metadata"].setdefault("annotations", {}).update(marks)
+
+    def _write_status(self, status: Object) -> None:
+        self.pool["status"] = copy.deepcopy(status)
+        self.history.append(copy.deepcopy(status))
 
     def _apply(self, wanted: Object) -> None:
         key = (wanted["kind"], wanted["metadata"]["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -99,8 +100,7 @@ def test_what_cannot_be_is_refused_with_its_numbers(name: str) -> None:
 @pytest.mark.parametrize("missing", [-1, 0, 1])
 def test_no_card_ever_holds_a_model_of_its_own_size(name: str, missing: int) -> None:
     memory = next(gpu.memory_bytes for gpu in GPUS if gpu.name == name)
-    known = facts()
-    heavy = type(known)(**{**known.__dict__, "weight_bytes": {"cpu": memory + missing, "cuda": memory + missing}})
+    heavy = replace(KNOWN, weight_bytes={"cpu": memory + missing, "cuda": memory + missing})
     raw = gpu_pool(accelerator={"type": "nvidia", "memory": memory}, sessionsPerWorker=None)
     assert isinstance(find_capacity(read_pool(raw), heavy, ()), Refused)
 

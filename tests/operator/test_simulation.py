@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -457,6 +458,69 @@ def test_after_any_edits_at_any_moments_the_pool_comes_to_rest_as_its_last_spec_
     assert here.writes == writes
     assert here.status["observedGeneration"] == generation(here)
     rests_as_told(here)
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
+@given(moments=st.sets(st.integers(0, 60), max_size=12), seconds=st.integers(0, 8))
+def test_an_operator_that_is_killed_between_any_two_writes_leaves_nothing_half_done(
+    moments: set[int], seconds: int
+) -> None:
+    here = Cluster(host_path_pool(replicas=2), fate=reader_that_says())
+    writes = itertools.count()
+    here.dies = lambda: next(writes) in moments
+    here.run(seconds)
+    here.edit(rolls)
+    here.run(seconds)
+    here.edit(lambda spec: spec.update(replicas=3))
+    here.run(90)
+    assert ready(here) == ("True", "AllWorkersReady")
+    kinds = sorted(key for key in here.objects if key[0] in ("Deployment", "Job"))
+    assert kinds == [("Deployment", "chat-gateway"), ("Deployment", "chat-worker")]
+    rests_as_told(here)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(
+    blows=st.lists(
+        st.tuples(st.sampled_from(["kill", "fail", "load", "node goes", "node comes", "silence"]), st.integers(0, 20)),
+        max_size=10,
+    )
+)
+def test_after_any_blows_an_autoscaled_gpu_pool_comes_to_rest_within_its_bounds(blows: list[tuple[str, int]]) -> None:
+    scaling = {"minReplicas": 1, "maxReplicas": 3, "scaleDownDelaySeconds": 20}
+    here = cluster(gpu_pool(replicas=2, autoscaling=scaling), nodes=[node("a"), node("b"), node("c")])
+    here.run(5)
+    for name, seconds in blows:
+        strike(here, name)
+        here.run(seconds, lambda moment: require(1 <= moment.pool["spec"]["replicas"] <= 3, "out of bounds"))
+    here.load, here.silent = {}, set()
+    here.nodes = [node(name) for name in "abc"]
+    here.run(600)
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert here.pool["spec"]["replicas"] == len(here.ready_workers()) == 1
+    writes = here.writes
+    here.run(200)
+    assert here.writes == writes
+
+
+def strike(here: Cluster, name: str) -> None:
+    """Do something that happens to clusters."""
+    workers = sorted(here.workers(), key=lambda pod: str(pod["metadata"]["name"]))
+    if name == "node goes" and here.nodes:
+        gone = here.nodes.pop()["metadata"]["name"]
+        here.pods = {key: pod for key, pod in here.pods.items() if pod["metadata"].get("node") != gone}
+    elif name == "node comes":
+        here.nodes.append(node(f"n{len(here.nodes)}"))
+    elif name == "load":
+        here.load = {pod["metadata"]["name"]: 8 for pod in workers}
+    elif name == "silence":
+        here.silent = {pod["metadata"]["name"] for pod in workers}
+    elif name == "kill" and workers:
+        del here.pods[workers[0]["metadata"]["name"]]
+    elif name == "fail" and workers:
+        workers[0]["status"].update(phase="Failed", reason="UnexpectedAdmissionError", conditions=[])
 
 
 def generation(here: Cluster) -> int:
