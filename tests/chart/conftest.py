@@ -9,9 +9,11 @@ import pytest
 from decodepool_cluster import tools
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import start_time
+from decodepool_operator.crd import NAME
 
 from tests.chart.rendering import Helm
 
+CRD = Path(__file__).parents[2] / "crds" / "decodepools.yaml"
 RUNS = Path(tempfile.gettempdir()) / "decodepool-chart-tests"
 """A folder for each run of tests, named PID.START: what a killed run left is stopped by the next."""
 
@@ -37,6 +39,14 @@ def control_plane() -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: Cluster) -> Cluster:
+    """The API server with the definition that is in the repository."""
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
+    control_plane.kubectl("wait", "--for=condition=Established", f"crd/{NAME}")
+    return control_plane
 
 
 def _stop_what_killed_runs_left() -> None:

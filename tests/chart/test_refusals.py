@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import ClusterFault
-from decodepool_operator.crd import NAME
 
 from tests.sizing.manifest_cases import FAULTS, SMALLEST, WHOLE, changed
 
 pytestmark = pytest.mark.cluster
-
-CRD = Path(__file__).parents[2] / "crds" / "decodepools.yaml"
 
 ITS_OWN = {
     "another version": "kubectl finds no such resource",
@@ -58,14 +54,6 @@ TOLD: dict[str, str] = {
     "a device nobody has": 'spec.accelerator.type: Unsupported value: "tpu": supported values: "nvidia", "cpu"',
 }
 """What must be told of some, `*` for anything."""
-
-
-@pytest.fixture(scope="module")
-def server(control_plane: Cluster) -> Cluster:
-    """The API server with the definition that is in the repository."""
-    control_plane.kubectl("apply", "--server-side", "-f", str(CRD))
-    control_plane.kubectl("wait", "--for=condition=Established", f"crd/{NAME}")
-    return control_plane
 
 
 @pytest.fixture

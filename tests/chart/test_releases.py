@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +21,50 @@ from tests.sizing.manifest_cases import SMALLEST
 
 pytestmark = pytest.mark.cluster
 
-NAMESPACE = "decodepool-system"
-KINDS = ("deployments", "services", "serviceaccounts", "roles", "rolebindings", "networkpolicies", "leases", "secrets",
-         "clusterroles", "clusterrolebindings", "mutatingwebhookconfigurations")  # fmt: skip
+KINDS = ("deployments", "services", "serviceaccounts", "roles", "rolebindings", "networkpolicies", "leases", "secrets")
+KINDS_OF_THE_CLUSTER = ("clusterroles", "clusterrolebindings", "mutatingwebhookconfigurations")
 DEFINITION = Path("files/decodepools.yaml")
 
 
+@dataclass(frozen=True)
+class Release:
+    """The chart on an API server, or about to be: in a namespace of its own."""
+
+    server: Cluster
+    namespace: str
+
+    def helm(self, verb: str, *arguments: str) -> str:
+        """Run a helm command of this release."""
+        return self.server.run("helm", verb, "decodepool", *arguments, "--namespace", self.namespace)
+
+    def install(self, *arguments: str, chart: Path = CHART) -> str:
+        """Install it."""
+        return self.helm("install", str(chart), "--create-namespace", *arguments)
+
+    def generations(self) -> dict[str, int | None]:
+        """The generation of each of its objects that has one."""
+        found = [self.server.get("crd", NAME), *self.server.items(",".join(KINDS), self.namespace)]
+        return {
+            f"{each['kind']} {each['metadata']['name']}": each["metadata"].get("generation")
+            for each in found
+            if each["kind"] != "Secret"  # where helm keeps its releases
+        }
+
+
 @pytest.fixture
-def server(control_plane: Cluster) -> Iterator[Cluster]:
+def release(control_plane: Cluster) -> Iterator[Release]:
     """The API server without anything of ours, before and after."""
-    yield _emptied(control_plane)
-    _emptied(control_plane)
+    _remove_ours(control_plane)
+    made = Release(control_plane, f"system-{time.monotonic_ns():x}")
+    yield made
+    _remove_ours(control_plane)
+    control_plane.kubectl("delete", "namespace", made.namespace, "--ignore-not-found", "--wait=false")
 
 
-def _emptied(server: Cluster) -> Cluster:
+def _remove_ours(server: Cluster) -> None:
     for release in json.loads(server.run("helm", "list", "--all-namespaces", "--output=json")):
         server.run("helm", "uninstall", release["name"], "--namespace", release["namespace"])
     server.kubectl("delete", "crd", NAME, "--ignore-not-found")
-    server.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false")
-    deadline = time.monotonic() + 60
-    while NAMESPACE in server.kubectl("get", "namespaces", "-o", "name"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    return server
-
-
-def helm(server: Cluster, verb: str, *arguments: str) -> str:
-    return server.run("helm", verb, "decodepool", *arguments, "--namespace", NAMESPACE)
-
-
-def install(server: Cluster, chart: Path = CHART, *arguments: str) -> str:
-    return helm(server, "install", str(chart), "--create-namespace", *arguments)
 
 
 def older_chart(folder: Path) -> Path:
@@ -64,21 +78,20 @@ def older_chart(folder: Path) -> Path:
     return chart
 
 
-def pool(name: str = "smollm2", **spec: Any) -> str:
-    return json.dumps({**SMALLEST, "metadata": {"name": name}, "spec": {**SMALLEST["spec"], **spec}})
-
-
-def create(server: Cluster, manifest: str, *arguments: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(server.kubectl("create", "-o", "json", *arguments, "-f", "-", given=manifest))
+def create(server: Cluster, name: str, *arguments: str, **spec: Any) -> dict[str, Any]:
+    """Create a pool."""
+    given = json.dumps({**SMALLEST, "metadata": {"name": name}, "spec": {**SMALLEST["spec"], **spec}})
+    made: dict[str, Any] = json.loads(server.kubectl("create", "-o", "json", *arguments, "-f", "-", given=given))
     return made
 
 
-def test_an_upgrade_brings_the_definition(server: Cluster, tmp_path: Path) -> None:
-    install(server, older_chart(tmp_path))
-    dropped = create(server, pool("old", suspend=True), "--validate=ignore")
+def test_an_upgrade_brings_the_definition(release: Release, tmp_path: Path) -> None:
+    server = release.server
+    release.install(chart=older_chart(tmp_path))
+    dropped = create(server, "old", "--validate=ignore", suspend=True)
     assert "suspend" not in dropped["spec"], "the older definition drops what it does not know"
-    helm(server, "upgrade", str(CHART))
-    assert create(server, pool("new", suspend=True))["spec"]["suspend"] is True
+    release.helm("upgrade", str(CHART))
+    assert create(server, "new", suspend=True)["spec"]["suspend"] is True
     server.kubectl("patch", "decodepool", "old", "--type=merge", "-p", '{"spec": {"suspend": true}}')
     status = '{"status": {"endpoint": "http://old.default.svc"}}'
     server.kubectl("patch", "decodepool", "old", "--subresource=status", "--type=merge", "-p", status)
@@ -86,65 +99,77 @@ def test_an_upgrade_brings_the_definition(server: Cluster, tmp_path: Path) -> No
     assert (seen["spec"]["suspend"], seen["status"]["endpoint"]) == (True, "http://old.default.svc")
 
 
-def test_an_upgrade_to_the_same_changes_nothing(server: Cluster) -> None:
-    install(server)
-    kinds = "deployments,services,serviceaccounts,roles,rolebindings,networkpolicies"
-    before = {each["metadata"]["name"]: each["metadata"].get("generation") for each in server.items(kinds, NAMESPACE)}
-    definition = server.get("crd", NAME)["metadata"]["generation"]
-    helm(server, "upgrade", str(CHART))
-    after = {each["metadata"]["name"]: each["metadata"].get("generation") for each in server.items(kinds, NAMESPACE)}
-    assert (after, server.get("crd", NAME)["metadata"]["generation"]) == (before, definition)
+def test_an_upgrade_as_the_guide_has_it_keeps_values_and_changes_nothing_else(release: Release) -> None:
+    release.install("--set", "webhook.timeoutSeconds=7")
+    before = release.generations()
+    release.helm("upgrade", str(CHART), "--reset-then-reuse-values")
+    assert release.generations() == before
+    (hook,) = release.server.get("mutatingwebhookconfiguration", "decodepool-sidecar")["webhooks"]
+    assert hook["timeoutSeconds"] == 7
 
 
-def test_an_upgrade_leaves_the_webhooks_certificate(server: Cluster) -> None:
-    install(server)
+def test_an_upgrade_leaves_the_certificate_to_the_operator(release: Release) -> None:
+    server = release.server
+    release.install()
     bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
     patch = json.dumps([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}])
     server.kubectl("patch", "mutatingwebhookconfiguration", "decodepool-sidecar", "--type=json", "-p", patch)
-    helm(server, "upgrade", str(CHART), "--set", "webhook.timeoutSeconds=7")
+    secret = json.dumps({"data": {"tls.crt": bundle}})
+    in_its_own = ("-n", release.namespace)
+    server.kubectl("patch", "secret", "decodepool-operator-cert", *in_its_own, "--type=merge", "-p", secret)
+    release.helm("upgrade", str(CHART), "--set", "webhook.timeoutSeconds=7")
     (hook,) = server.get("mutatingwebhookconfiguration", "decodepool-sidecar")["webhooks"]
     assert (hook["timeoutSeconds"], hook["clientConfig"]["caBundle"]) == (7, bundle)
+    assert server.get("secret", "decodepool-operator-cert", release.namespace)["data"] == {"tls.crt": bundle}
 
 
-def test_uninstalling_leaves_the_pools_and_they_can_be_deleted_without_an_operator(server: Cluster) -> None:
-    install(server)
-    create(server, pool())
-    helm(server, "uninstall")
+def test_uninstalling_leaves_the_pools_and_nothing_else(release: Release) -> None:
+    server = release.server
+    release.install()
+    create(server, "smollm2")
+    release.helm("uninstall")
     assert server.get("decodepool", "smollm2")["spec"]["contextTokens"] == 2048
-    of_the_release = ("-A", "-o", "name", "-l", "app.kubernetes.io/instance=decodepool")
-    left = server.kubectl("get", ",".join(KINDS), *of_the_release)
-    assert left == ""
-    server.kubectl("delete", "decodepool", "smollm2", "--timeout=60s")
+    kinds = ",".join((*KINDS, *KINDS_OF_THE_CLUSTER))
+    ours = ("-A", "-o", "name", "-l", "app.kubernetes.io/instance=decodepool")
+    assert server.kubectl("get", kinds, *ours) == ""
 
 
-def test_a_chart_installed_again_takes_its_definition_back(server: Cluster) -> None:
-    install(server)
-    create(server, pool())
-    helm(server, "uninstall")
-    install(server)
-    assert server.get("decodepool", "smollm2")
+def test_pools_can_be_deleted_when_the_chart_is_gone(release: Release) -> None:
+    release.install()
+    create(release.server, "smollm2")
+    release.helm("uninstall")
+    release.server.kubectl("delete", "decodepool", "smollm2", "--timeout=60s")
 
 
-def test_a_definition_applied_by_hand_is_taken_over_when_told_to(server: Cluster) -> None:
-    server.kubectl("apply", "-f", str(CHART / DEFINITION))
+def test_a_chart_installed_again_takes_its_definition_back(release: Release) -> None:
+    release.install()
+    create(release.server, "smollm2")
+    release.helm("uninstall")
+    release.install()
+    assert release.server.get("decodepool", "smollm2")
+
+
+def test_a_definition_applied_by_hand_is_taken_over_when_told_to(release: Release) -> None:
+    release.server.kubectl("apply", "-f", str(CHART / DEFINITION))
     with pytest.raises(ClusterFault, match="invalid ownership metadata"):
-        install(server)
-    server.run("helm", "uninstall", "decodepool", "--namespace", NAMESPACE, "--ignore-not-found")
-    install(server, CHART, "--take-ownership", "--force-conflicts")
-    assert server.get("crd", NAME)["metadata"]["annotations"]["meta.helm.sh/release-name"] == "decodepool"
+        release.install()
+    release.helm("uninstall", "--ignore-not-found")
+    release.install("--take-ownership", "--force-conflicts")
+    annotations = release.server.get("crd", NAME)["metadata"]["annotations"]
+    assert annotations["meta.helm.sh/release-name"] == "decodepool"
 
 
-def test_uninstalling_takes_the_definition_where_that_was_asked_for(server: Cluster) -> None:
-    install(server, CHART, "--set", "crds.keep=false")
-    helm(server, "uninstall")
-    server.kubectl("wait", "--for=delete", f"crd/{NAME}", "--timeout=60s")
+def test_uninstalling_takes_the_definition_where_that_was_asked_for(release: Release) -> None:
+    release.install("--set", "crds.keep=false")
+    release.helm("uninstall")
+    release.server.kubectl("wait", "--for=delete", f"crd/{NAME}", "--timeout=60s")
 
 
-def test_a_namespace_with_a_pool_in_it_can_be_deleted_without_an_operator(server: Cluster) -> None:
-    install(server, CHART, "--set", "operator.replicas=0")
-    server.kubectl("create", "namespace", "brief")
-    create(server, pool(), "-n", "brief")
-    server.kubectl("delete", "namespace", "brief", "--timeout=60s")
+def test_a_namespace_with_a_pool_in_it_can_be_deleted_without_an_operator(release: Release) -> None:
+    release.install("--set", "operator.replicas=0")
+    release.server.kubectl("create", "namespace", "brief")
+    create(release.server, "smollm2", "-n", "brief")
+    release.server.kubectl("delete", "namespace", "brief", "--timeout=60s")
 
 
 ASKED = {
@@ -155,30 +180,32 @@ ASKED = {
     "delete a pool": (["delete", "decodepools"], False, False),
     "read a secret": (["get", "secrets"], True, True),
     "list secrets": (["list", "secrets"], False, False),
+    "make a secret": (["create", "secrets"], False, False),
     "list nodes": (["list", "nodes"], True, False),
     "run a command in a pod": (["create", "pods", "--subresource=exec"], False, False),
     "make a ClusterRole": (["create", "clusterroles"], False, False),
 }
+"""A request; whether an operator of the whole cluster may, and one of a namespace in that namespace."""
 
 
 @pytest.fixture(scope="module")
 def installed_twice(control_plane: Cluster) -> Iterator[Cluster]:
     """One release for the whole cluster, and one for the namespace `team` alone."""
-    server = _emptied(control_plane)
-    server.kubectl("create", "namespace", "team")
-    install(server)
-    server.run("helm", "install", "second", str(CHART), "--namespace", "second", "--create-namespace",
-               "--set", "crds.install=false,watchNamespaces={team},rbac.readNodes=false")  # fmt: skip
-    yield server
-    server.kubectl("delete", "namespace", "team", "second", "--wait=false")
-    _emptied(server)
+    _remove_ours(control_plane)
+    control_plane.kubectl("create", "namespace", "team")
+    Release(control_plane, "everywhere").install()
+    only_team = "crds.install=false,watchNamespaces={team},rbac.readNodes=false,fullnameOverride=for-team"
+    Release(control_plane, "in-team").install("--set", only_team)
+    yield control_plane
+    _remove_ours(control_plane)
+    control_plane.kubectl("delete", "namespace", "team", "everywhere", "in-team", "--wait=false")
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_the_operator_may_do_what_it_does_and_no_more(name: str, installed_twice: Cluster) -> None:
     words, everywhere, in_its_own = ASKED[name]
-    first = f"system:serviceaccount:{NAMESPACE}:decodepool-operator"
-    second = "system:serviceaccount:second:second-decodepool-operator"
+    first = "system:serviceaccount:everywhere:decodepool-operator"
+    second = "system:serviceaccount:in-team:for-team-operator"
     assert may(installed_twice, first, words, "default") is everywhere
     assert may(installed_twice, second, words, "team") is in_its_own
     assert may(installed_twice, second, words, "default") is False
