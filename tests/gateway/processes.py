@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -40,12 +39,6 @@ class Process:
 
     def end(self, seconds: float = END_SECONDS) -> int:
         return self.popen.wait(seconds)
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Of user and system time that it has used."""
-        fields = Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
