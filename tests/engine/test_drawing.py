@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from decodepool_worker.engine import drawing
 from decodepool_worker.engine.drawing import Drawers, Job
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling
 from decodepool_worker.engine.sampling import draw_token
@@ -48,7 +47,7 @@ def test_a_row_that_is_not_finite_is_its_own_fault_alone(drawers: Drawers) -> No
     assert [type(outcome) for outcome in found] == [NonFiniteLogits if i == 2 else Sampled for i in range(6)]
 
 
-def threads_of(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], threads: int, meet: int) -> set[str]:
+def threads_of(jobs: list[Job], threads: int, meet: int) -> set[str]:
     """Return the names of the threads that draw; `meet` of them must be at it at the same time."""
     barrier, names = threading.Barrier(meet, timeout=20), set[str]()
 
@@ -57,22 +56,21 @@ def threads_of(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], threads: int, m
         barrier.wait()
         return Sampled(0)
 
-    monkeypatch.setattr(drawing, "draw_token", meeting)
-    drawers = Drawers(threads)
+    drawers = Drawers(threads, meeting)
     drawers.draw(jobs)
     drawers.close()
     return names
 
 
 @pytest.mark.parametrize(("draws", "threads", "at_once"), [(2, 2, 2), (6, 3, 3), (2, 8, 2)])
-def test_long_draws_are_shared_out(monkeypatch: pytest.MonkeyPatch, draws: int, threads: int, at_once: int) -> None:
+def test_long_draws_are_shared_out(draws: int, threads: int, at_once: int) -> None:
     jobs: list[Job] = [(row(i), KINDS[1]) for i in range(draws)]
-    names = threads_of(monkeypatch, jobs, threads, at_once)
+    names = threads_of(jobs, threads, at_once)
     assert len(names) == at_once
     assert threading.current_thread().name in names
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[3]], ids=["greedy", "top k"])
-def test_short_draws_wake_nobody(monkeypatch: pytest.MonkeyPatch, kind: Draw) -> None:
+def test_short_draws_wake_nobody(kind: Draw) -> None:
     jobs: list[Job] = [(row(i), kind) for i in range(9)]
-    assert threads_of(monkeypatch, jobs, 4, 1) == {threading.current_thread().name}
+    assert threads_of(jobs, 4, 1) == {threading.current_thread().name}

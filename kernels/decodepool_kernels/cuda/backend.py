@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
 from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, WANTED, StepInputs, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
@@ -78,6 +79,9 @@ class CudaBackend:
         arena = self._take(placement.size_bytes)
         self._library = KernelLibrary(gpu)
         self._programs = Programs(gpu, self._library, records, placement, arena)
+        source = LogitsSource(self._logits, self._logits_stride, vocabulary_size, self._device_answers, self._step)
+        self._draws = Draws(gpu, self._library, source, max_rows)
+        self._workspace_bytes += self._draws.size_bytes
         # The widest first: what it takes for slices left apart serves all.
         self._steps = {
             (width, wide): self._prepared(width, wide=wide)
@@ -153,8 +157,10 @@ class CudaBackend:
         """
         return self.begin(runs)()
 
-    def begin(self, runs: Sequence[RowRun]) -> Callable[[], NDArray[np.int32]]:
-        """Start a step; return what waits for its end, without the GIL, and gives what `run` gives."""
+    def begin(self, runs: Sequence[RowRun], draws: Sequence[DeviceDraw | None] = ()) -> Callable[[], NDArray[np.int32]]:
+        """Start a step; return what waits for its end, without the GIL, and gives what `run` gives; where `draws`, one
+        for each run with a slot, has any, with a third column of the tokens drawn.
+        """
         self._gpu.enter()
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
@@ -166,11 +172,13 @@ class CudaBackend:
         wanted = int(self.inputs.words[WANTED])
         if wanted:
             self._gpu.download(self._answers, self._device_answers, 8 * wanted)
-        return lambda: self._awaited(wanted)
+        drawn = self._draws.begin(draws) if any(draws) else None
+        return lambda: self._awaited(wanted, drawn)
 
-    def _awaited(self, wanted: int) -> NDArray[np.int32]:
+    def _awaited(self, wanted: int, drawn: NDArray[np.int32] | None) -> NDArray[np.int32]:
         self._gpu.synchronize()
-        return self._answers[:wanted]
+        answers = self._answers[:wanted]
+        return answers if drawn is None else np.column_stack((answers, drawn))
 
     def logits(self, slot: int) -> NDArray[np.float32]:
         """Return a copy of a slot's resident logits, `[vocabulary]`."""

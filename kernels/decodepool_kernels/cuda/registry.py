@@ -88,6 +88,8 @@ KERNELS: dict[str, Kernel] = {
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
         Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),
         Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
+        Kernel("draw.cu", "draw_as_device, to the bit", "draw_cluster", {"ITEMS": (1, 126)}),
+        Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only="sm_90a"),
         Kernel("argmax.cu", "numpy's argmax, to the bit", "itself at any width", {}),
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The engine on a GPU: the kernels' graphs run the rows and find each one's best token; the sampler draws the rest."""
+"""The engine on a GPU: the kernels' graphs run the rows, find each one's best token and draw; few are drawn here."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from decodepool_kernels.cuda.backend import CudaBackend, Settings
 from decodepool_kernels.cuda.device import Gpu
+from decodepool_kernels.cuda.draws import DeviceDraw
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.records import Weights
 from decodepool_kernels.graph import Graph
@@ -18,6 +19,7 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
+from decodepool_worker.engine.device_sampling import TOP_P_BITS, draw_as_device, least_weight, top_p_share
 from decodepool_worker.engine.drawing import Drawers
 from decodepool_worker.engine.gpu_report import GpuReport
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sampled, Span
@@ -60,7 +62,7 @@ class CudaEngine:
             table_width=pages_of(plan.context_tokens),
             settings=settings or Settings(),
         )
-        self._drawers = Drawers(threads)
+        self._drawers = Drawers(threads, draw_as_device)
         self.page_count = plan.page_count
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows
@@ -82,18 +84,21 @@ class CudaEngine:
         return self._pages.size_bytes + self._backend.logits_bytes
 
     def step(self, spans: Sequence[Span]) -> list[Outcome]:
-        """Evaluate every row, then draw where asked: on the device what it found already, the rest here."""
+        """Evaluate every row, then draw where asked."""
         return self.begin(spans)()
 
     def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
         """Start a step; return what waits for its end and gives what `step` gives. No other step before that."""
-        best = self._backend.begin([span for span in spans if span.tokens])
-        return lambda: self._drawn(spans, best())
+        evaluated = [span for span in spans if span.tokens]
+        draws = [device_draw(span.draw) for span in evaluated if span.slot is not None]
+        answers = self._backend.begin(evaluated, draws)
+        return lambda: self._drawn(spans, answers())
 
     def _drawn(self, spans: Sequence[Span], answers: NDArray[np.int32]) -> list[Outcome]:
-        best = iter(answers.tolist())
-        found = [next(best) if span.tokens and span.slot is not None else None for span in spans]
-        outcomes = [_found(span.draw, token) for span, token in zip(spans, found, strict=True)]
+        """Return what was drawn: on the device where it could, the rest from here, by the same program."""
+        found = iter(answers.tolist())
+        answered = [next(found) if span.tokens and span.slot is not None else None for span in spans]
+        outcomes = [_found(span.draw, answer) for span, answer in zip(spans, answered, strict=True)]
         rest = [index for index, span in enumerate(spans) if span.draw and outcomes[index] is None]
         jobs = [(self.logits(slot), draw) for slot, draw in (_asked(spans[index]) for index in rest)]
         for index, outcome in zip(rest, self._drawers.draw(jobs), strict=True):
@@ -135,24 +140,40 @@ def _asked(span: Span) -> tuple[int, Draw]:
     return span.slot, span.draw
 
 
-def _found(draw: Draw | None, best: list[int] | None) -> Outcome:
-    """Return the outcome of a draw that asks for just what the device found, None for any other."""
-    if draw is None or best is None or not _is_greedy(draw):
+def _found(draw: Draw | None, answer: list[int] | None) -> Outcome:
+    """Return the outcome of a draw that the device made, None for any other. `answer` is the best token, its logit's
+    bits, and the token drawn where one was.
+    """
+    if draw is None or answer is None or not is_untouched(draw):
         return None
-    token, bits = best
-    logit = float(np.int32(bits).view(np.float32))
+    logit = float(np.int32(answer[1]).view(np.float32))
     if math.isfinite(logit):
-        return Sampled(token)
-    return NonFiniteLogits(f"logits of token {draw.position} are not finite: {logit} at id {token}")
+        return Sampled(answer[2] if draw.sampling.temperature > 0 else answer[0])
+    return NonFiniteLogits(f"logits of token {draw.position} are not finite: {logit} at id {answer[0]}")
 
 
-def _is_greedy(draw: Draw) -> bool:
-    """Tell whether the best raw logit is the draw: no bias, no penalties, no log-probabilities."""
+def is_untouched(draw: Draw) -> bool:
+    """Tell whether a draw is from raw logits and asks for a token alone: no bias, penalties or log-probabilities."""
     sampling = draw.sampling
-    untouched = (
+    return (
         sampling.repetition_penalty == 1
         and sampling.presence_penalty == 0
         and sampling.frequency_penalty == 0
         and not sampling.logit_bias
+        and draw.top_logprobs is None
     )
-    return sampling.temperature == 0 and untouched and draw.top_logprobs is None
+
+
+def device_draw(draw: Draw | None) -> DeviceDraw | None:
+    """Return what the device is asked for; nothing where the best token is the draw, or it is drawn here."""
+    if draw is None or draw.sampling.temperature == 0 or not is_untouched(draw):
+        return None
+    sampling, share = draw.sampling, top_p_share(draw.sampling.top_p)
+    return DeviceDraw(
+        sampling.temperature,
+        draw.seed,
+        draw.position,
+        sampling.top_k,
+        None if share == 1 << TOP_P_BITS else share,
+        least_weight(sampling.min_p),
+    )

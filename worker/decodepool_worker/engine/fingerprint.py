@@ -38,6 +38,7 @@ STREAM_SOURCES = (
     *sorted((_WORKER / "weights").glob("*.py")),
     *sorted((_WORKER / "text").glob("*.py")),
     _WORKER / "engine/sampling.py",
+    _WORKER / "engine/device_sampling.py",
     _WORKER / "engine/philox.py",
     Path(__file__),
 )

@@ -32,5 +32,10 @@ def uniform(seed: int, position: int) -> float:
     Key: the seed's low and high 32 bits. Counter: the position's low and high, then two words of zero, kept for other
     streams of one session. The first two words of the answer, 64 bits, are cut to the 53 that a float64 holds.
     """
+    return (uniform_bits(seed, position) >> 11) * 2.0**-53
+
+
+def uniform_bits(seed: int, position: int) -> int:
+    """Return the 64 bits that `uniform` cuts to 53."""
     words = philox4x32((position & _WORD, position >> 32, 0, 0), (seed & _WORD, seed >> 32))
-    return ((words[0] << 32 | words[1]) >> 11) * 2.0**-53
+    return words[0] << 32 | words[1]

@@ -42,7 +42,7 @@ def draw_token(logits: NDArray[np.float32], draw: Draw) -> Sampled | NonFiniteLo
     if not math.isfinite(logits[best]):
         return NonFiniteLogits(f"logits of token {draw.position} are not finite: {logits[best]} at id {best}")
     sampling = draw.sampling
-    adjusted = _adjust(logits, sampling, draw.history)
+    adjusted = adjusted_logits(logits, sampling, draw.history)
     if adjusted is not logits:
         best = int(adjusted.argmax())
     token = best
@@ -50,10 +50,10 @@ def draw_token(logits: NDArray[np.float32], draw: Draw) -> Sampled | NonFiniteLo
         token = _draw(adjusted, float(adjusted[best]), sampling, uniform(draw.seed, draw.position))
     if draw.top_logprobs is None:
         return Sampled(token)
-    return _with_logprobs(logits, token, draw.top_logprobs)
+    return with_logprobs(logits, token, draw.top_logprobs)
 
 
-def _adjust(logits: NDArray[np.float32], sampling: Sampling, history: Sequence[int]) -> Row:
+def adjusted_logits(logits: NDArray[np.float32], sampling: Sampling, history: Sequence[int]) -> Row:
     """Return logits after bias and penalties: a float64 copy, or the very same array if there is nothing to do."""
     penalised = sampling.repetition_penalty != 1 or sampling.presence_penalty != 0 or sampling.frequency_penalty != 0
     if not sampling.logit_bias and not (penalised and len(history)):
@@ -157,7 +157,8 @@ def _largest_ids(logits: NDArray[np.float32], count: int) -> list[int]:
     return [int(index) for index in ids if logits[index] > -np.inf]
 
 
-def _with_logprobs(logits: NDArray[np.float32], token: int, count: int) -> Sampled:
+def with_logprobs(logits: NDArray[np.float32], token: int, count: int) -> Sampled:
+    """Return a drawn token with its log-probability and those of the `count` best, from raw logits."""
     largest = float(logits.max())
     weights = _weights(logits, largest, 1.0)
     shift = largest + math.log(weights.cumsum(out=weights)[-1])
