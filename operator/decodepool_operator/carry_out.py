@@ -23,6 +23,7 @@ from decodepool_operator.state import Object, Plan, Reference
 
 FORCES = 3
 FORCE_WINDOW_SECONDS = 3600.0
+STATUS_TRIES = 3
 
 
 @dataclass
@@ -90,10 +91,22 @@ class Carrier:
             raise
 
     def write_status(self, pool: Object, status: Object) -> Object:
-        """Replace a pool's status. ApiFault STALE where the pool is not what it was; NOT_FOUND where it is gone."""
+        """Replace a pool's status; return the pool. Labels and the like that changed meanwhile are no reason to wait.
+
+        ApiFault STALE where the spec changed meanwhile, or somebody writes all the time; NOT_FOUND where it is gone.
+        """
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
         self._count("status", POOLS)
-        return self._api.replace(POOLS, namespace, name, {**pool, "status": status}, "status")
+        for _ in range(STATUS_TRIES):
+            try:
+                return self._api.replace(POOLS, namespace, name, {**pool, "status": status}, "status")
+            except ApiFault as fault:
+                if fault.refusal is not Refusal.STALE:
+                    raise
+            known, pool = pool, self._api.get(POOLS, namespace, name)
+            if any(known["metadata"].get(key) != pool["metadata"].get(key) for key in ("uid", "generation")):
+                break
+        raise ApiFault(Refusal.STALE, f"{POOLS.name} {name} changed meanwhile")
 
     def _try(self, step: Callable[[], None], outcome: Outcome) -> None:
         try:

@@ -27,6 +27,9 @@ T = TypeVar("T")
 Planner = Callable[[Object, Observed, datetime], Plan]
 
 LONGEST_SETTLING_SECONDS = 60.0
+"""Between looks that nothing but the pool's own last write calls for."""
+LONGEST_CONTEST_SECONDS = 5.0
+"""Between looks at a pool whose status somebody else writes too, again and again."""
 UNSETTLED_ROUNDS = 10
 """Writes in a row, with nothing else happening, that are worth a warning: a plan that its result does not satisfy."""
 
@@ -180,11 +183,14 @@ class Reconciler:
                 self._forget(key)
             case Result.WRITTEN:
                 self._queue.succeeded(key)
+                self._queue.settle(key, min(0.1 * 2**rounds, LONGEST_CONTEST_SECONDS))
                 self._queue.add(key, min(0.1 * 2**rounds, LONGEST_SETTLING_SECONDS))
                 if rounds == UNSETTLED_ROUNDS:
                     log.warning("a plan does not settle", extra={"fields": _fields(key)})
             case Result.QUIET | Result.TERMINATING:
                 self._queue.succeeded(key)
+            case Result.STALE:
+                self._queue.add(key)
             case _:
                 self._queue.retry(key)
         if again is not None and result is not Result.GONE:

@@ -30,6 +30,7 @@ class WorkQueue:
         self._running: dict[PoolKey, float] = {}
         self._ended: dict[PoolKey, float] = {}
         self._failures: dict[PoolKey, int] = {}
+        self._settle_seconds: dict[PoolKey, float] = {}
         self._changed = asyncio.Event()
 
     def add(self, key: PoolKey, delay_seconds: float = 0.0) -> None:
@@ -51,12 +52,17 @@ class WorkQueue:
         return delay
 
     def succeeded(self, key: PoolKey) -> None:
-        """Forget that a key failed."""
+        """Forget that a key failed, and that it had to settle."""
         self._failures.pop(key, None)
+        self._settle_seconds.pop(key, None)
+
+    def settle(self, key: PoolKey, seconds: float) -> None:
+        """Have events about a key wait for this long after its last look, until it is forgotten by `succeeded`."""
+        self._settle_seconds[key] = seconds
 
     def forget(self, key: PoolKey) -> None:
         """Forget all about a key that is gone."""
-        for memory in (self._failures, self._ended, self._due):
+        for memory in (self._failures, self._settle_seconds, self._ended, self._due):
             memory.pop(key, None)
 
     async def get(self) -> PoolKey:
@@ -104,7 +110,8 @@ class WorkQueue:
         ended = self._ended.get(key)
         if ended is None:
             return 0.0
-        return ended + min(SETTLE_SECONDS * 4.0 ** self._failures.get(key, 0), HIGHEST_FLOOR_SECONDS)
+        failing = min(SETTLE_SECONDS * 4.0 ** self._failures.get(key, 0), HIGHEST_FLOOR_SECONDS)
+        return ended + max(failing, self._settle_seconds.get(key, 0.0))
 
     def _next_wait(self) -> float | None:
         """Return the seconds until the first key is due, None without one. Drops what was rescheduled."""

@@ -135,8 +135,15 @@ def test_a_status_is_replaced_as_a_whole(room: Room) -> None:
     assert second["status"] == {"replicas": 2}
 
 
-def test_a_status_is_not_written_over_a_pool_that_changed(room: Room) -> None:
-    room.api.put({**room.raw, "spec": {**room.raw["spec"], "replicas": 9}})
+def test_a_label_that_changed_meanwhile_does_not_keep_the_status_from_being_written(room: Room) -> None:
+    room.api.put({**room.raw, "metadata": {**room.raw["metadata"], "labels": {"new": "label"}}})
+    written = room.carrier.write_status(room.raw, {"replicas": 1})
+    assert (written["status"], written["metadata"]["labels"]) == ({"replicas": 1}, {"new": "label"})
+
+
+def test_a_status_is_not_written_over_a_spec_that_changed(room: Room) -> None:
+    changed = {**room.raw["metadata"], "generation": 2}
+    room.api.put({**room.raw, "metadata": changed, "spec": {**room.raw["spec"], "replicas": 9}})
     with pytest.raises(ApiFault) as told:
         room.carrier.write_status(room.raw, {"replicas": 1})
     assert told.value.refusal is Refusal.STALE

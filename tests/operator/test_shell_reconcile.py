@@ -119,7 +119,9 @@ def test_a_refusal_that_ends_leaves_the_status() -> None:
 
 def test_a_pool_that_changed_meanwhile_is_looked_at_again_and_not_overwritten() -> None:
     room = Room()
-    room.api.put({**room.api.get(POOLS, *KEY), "spec": {"changed": True}})
+    changed = room.api.get(POOLS, *KEY)
+    changed["metadata"]["generation"] += 1
+    room.api.put({**changed, "spec": {"changed": True}})
     assert room.look() is Result.STALE
     assert room.status() is None
 

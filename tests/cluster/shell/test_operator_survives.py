@@ -1,0 +1,150 @@
+"""Watches that go silent, an API server that is away, an operator that is killed: what is true afterwards."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from decodepool_cluster.cluster import Cluster
+from decodepool_cluster.linux import wait_until
+from decodepool_cluster.relay import Relay
+from decodepool_operator.crd import crd
+from decodepool_operator.kinds import POOLS
+
+from tests.cluster.shell.conftest import Operators
+from tests.cluster.shell.plane import OperatorProcess, Plane, until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+KILLS = 24
+SILENT_SECONDS = 80
+"""Longer than a watch may be quiet before it is begun anew, so that the new one meets silence too."""
+
+
+def kubeconfig_through(relay: Relay, cluster: Cluster, folder: Path) -> Path:
+    text = Path(f"{cluster.home}/admin.kubeconfig").read_text()
+    changed = folder / "relayed.kubeconfig"
+    changed.write_text(text.replace("127.0.0.1:6443", f"127.0.0.1:{relay.port}"))
+    return changed
+
+
+def test_a_watch_that_went_silent_is_noticed_and_what_it_missed_is_handled(
+    plane: Plane, space: str, model: str, operators: Operators, tmp_path: Path
+) -> None:
+    with Relay("127.0.0.1", 6443) as relay:
+        operator = operators(kubeconfig_through(relay, plane.cluster, tmp_path))
+        operator.start()
+        pid = operator.pid
+        for name in ("chat", "gone"):
+            plane.make(space, name, model, sessionsPerWorker=4)
+            until(partial(plane.follows, space, name, 4), f"{name} to be planned")
+        relay.silence()
+        plane.set_spec(space, "chat", sessionsPerWorker=6)
+        plane.delete(POOLS, space, "gone")
+        wait_until(lambda: operator.probe("/healthz") == 503, "a blind operator to say so", 30)
+        time.sleep(SILENT_SECONDS)
+        relay.resume()
+        until(lambda: plane.follows(space, "chat", 6), "the change to be handled", 120)
+        wait_until(lambda: operator.metric("decodepool_operator_pools") == 1, "the deletion to be noticed", 120)
+        wait_until(lambda: operator.probe("/healthz") == 200, "an operator that sees to say so", 30)
+        assert operator.pid == pid
+
+
+def test_a_silence_during_the_first_listing_is_survived(
+    plane: Plane, space: str, model: str, operators: Operators, tmp_path: Path
+) -> None:
+    plane.make(space, "chat", model, sessionsPerWorker=4)
+    with Relay("127.0.0.1", 6443) as relay:
+        operator = operators(kubeconfig_through(relay, plane.cluster, tmp_path))
+        relay.silence()
+        operator.start(ready=False)
+        wait_until(lambda: operator.probe("/healthz") == 503, "a blind operator to say so", 60)
+        assert operator.probe("/readyz") == 503
+        relay.resume()
+        until(lambda: plane.follows(space, "chat", 4), "the pool to be handled", 120)
+
+
+def test_an_api_server_that_is_away_is_waited_for(
+    plane: Plane, space: str, model: str, operator: OperatorProcess
+) -> None:
+    pid = operator.pid
+    plane.make(space, "chat", model, sessionsPerWorker=4)
+    until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
+    plane.cluster.kill("kube-apiserver")
+    time.sleep(60)
+    plane.cluster.revive("kube-apiserver")
+    wait_until(plane.cluster.is_serving, "the API server", 60)
+    plane.set_spec(space, "chat", sessionsPerWorker=6)
+    until(lambda: plane.follows(space, "chat", 6), "the change to be handled", 120)
+    assert operator.pid == pid
+
+
+def test_an_operator_killed_at_any_moment_leaves_nothing_half_done(
+    plane: Plane, space: str, model: str, operators: Operators
+) -> None:
+    chance = random.Random(11)
+    operator = operators()
+    plane.make(space, "chat", model, sessionsPerWorker=4)
+    for kill in range(KILLS):
+        operator.start(ready=False)
+        name = f"brief-{kill}"
+        plane.make(space, name, model, sessionsPerWorker=2)
+        plane.set_spec(space, "chat", sessionsPerWorker=4 + kill % 3)
+        time.sleep(chance.uniform(0.3, 3.5))
+        operator.kill()
+        plane.delete(POOLS, space, name)
+    last = 4 + (KILLS - 1) % 3
+    operator.start()
+    until(lambda: plane.follows(space, "chat", last), "the last spec to be followed", 60)
+    until(lambda: plane.children(space) == EXPECTED, "the deleted pools' children to go", 60)
+
+
+EXPECTED = {
+    ("Deployment", "chat-worker"),
+    ("Deployment", "chat-gateway"),
+    ("Service", "chat"),
+    ("Service", "chat-workers"),
+    ("ServiceAccount", "chat-worker"),
+    ("ServiceAccount", "chat-gateway"),
+    ("Role", "chat-gateway"),
+    ("RoleBinding", "chat-gateway"),
+    ("NetworkPolicy", "chat-worker"),
+    ("PodDisruptionBudget", "chat-worker"),
+}
+"""What a pool of a fetched model owns: each once."""
+
+
+def test_a_stopped_operator_ends_cleanly_and_soon(plane: Plane, space: str, operator: OperatorProcess) -> None:
+    begin = time.monotonic()
+    assert operator.stop() == 0
+    assert time.monotonic() - begin < 10
+    assert [record["message"] for record in operator.records()] == ["starting", "stopped"]
+
+
+def test_a_crd_older_than_the_operator_is_told_of(plane: Plane, space: str, model: str, operators: Operators) -> None:
+    old = crd()
+    spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    del spec["cacheReserve"]
+    _install(plane, old)
+    try:
+        operator = operators()
+        operator.start()
+        plane.make(space, "chat", model, sessionsPerWorker=4)
+        until(
+            lambda: "spec.cacheReserve" in plane.condition(space, "chat", "Degraded").get("message", ""), "a condition"
+        )
+        assert operator.metric("decodepool_operator_crd_outdated") == 1
+        told = [each for each in operator.records() if "older than this operator" in each["message"]]
+        assert len(told) == 1
+    finally:
+        _install(plane, crd())
+
+
+def _install(plane: Plane, definition: object) -> None:
+    """Install a CRD and wait until the API server speaks it."""
+    plane.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(definition))
+    time.sleep(3)
