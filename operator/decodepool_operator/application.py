@@ -33,13 +33,12 @@ from decodepool_operator.settings import Settings
 from decodepool_operator.state import Object
 from decodepool_operator.store import Store
 from decodepool_operator.webhook.injection import Denied, Injected, inject, pool_name
-from decodepool_operator.webhook.keeper import Keeper
+from decodepool_operator.webhook.keeper import Keeper, Place
 from decodepool_operator.webhook.server import WebhookServer
 from decodepool_operator.work_queue import WorkQueue
 
 T = TypeVar("T")
 
-LEASE_NAME = "decodepool-operator"
 START_RETRY_SECONDS = 2.0
 MONITORING_CHECK_SECONDS = 600.0
 
@@ -79,7 +78,7 @@ class Operator:
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         settings, world = self._settings, self.world
-        identity = Identity(settings.heartbeat_namespace, LEASE_NAME, f"{os.uname().nodename}-{os.getpid()}")
+        identity = Identity(settings.heartbeat_namespace, settings.lease, f"{os.uname().nodename}-{os.getpid()}")
         heartbeat = Heartbeat(self._api, identity, self.health, self._threads)
         self.watches.on_lease(heartbeat.saw)
         self.watches.on_lease(lambda _: self._ready.set())
@@ -99,7 +98,8 @@ class Operator:
     def _webhook(self) -> WebhookServer:
         settings = self._settings
         host = f"{settings.webhook_service}.{settings.own_namespace}.svc"
-        keeper = Keeper(self._api, settings.own_namespace, settings.webhook_secret, host)
+        place = Place(settings.own_namespace, settings.webhook_secret, settings.webhook_configuration)
+        keeper = Keeper(self._api, place, host)
         return WebhookServer(keeper, self._inject, settings.webhook_port, self._threads)
 
     def _inject(self, namespace: str, pod: Object) -> Injected | Denied:
@@ -111,7 +111,7 @@ class Operator:
         kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)
         await kopf.operator(
             registry=registry_of(self.watches, kinds),
-            settings=kopf_settings(kinds, LEASE_NAME),
+            settings=kopf_settings(kinds, self._settings.lease),
             standalone=True,
             clusterwide=self._settings.clusterwide,
             namespaces=self._settings.namespaces,

@@ -30,6 +30,10 @@ class Settings:
     http_port: int = 8080
     webhook_service: str = ""
     """Name of the Service in front of the webhook; empty runs no webhook."""
+    lease: str = "decodepool-operator"
+    """Name of the heartbeat's Lease: of its own for each operator of a cluster."""
+    webhook_configuration: str = "decodepool-sidecar"
+    """Name of the MutatingWebhookConfiguration that has to trust the webhook."""
     webhook_secret: str = ""
     """Name of the Secret that keeps the webhook's certificates."""
     webhook_port: int = 9443
@@ -69,6 +73,8 @@ class Settings:
             reads_nodes=read.flag("READ_NODES", default=not namespaces),
             http_port=read.port("HTTP_PORT", 8080),
             webhook_service=webhook_service,
+            lease=read.text("LEASE", "") or "decodepool-operator",
+            webhook_configuration=read.text("WEBHOOK_CONFIGURATION", "") or "decodepool-sidecar",
             webhook_secret=read.text("WEBHOOK_SECRET", "") or f"{webhook_service}-cert",
             webhook_port=read.port("WEBHOOK_PORT", 9443),
             log_level=read.choice("LOG_LEVEL", "INFO", LOG_LEVELS),
@@ -106,9 +112,12 @@ class _Reader:
         return value
 
     def port(self, name: str, default: int) -> int:
-        text = self.text(name, str(default))
-        if not text.isdecimal() or not 0 < int(text) < 65_536:
-            raise BadSetting(f"DECODEPOOL_{name}: {text!r} is not a port")
+        return self.whole(name, default, range(1, 65_536))
+
+    def whole(self, name: str, default: int, allowed: range) -> int:
+        text = self.text(name, "") or str(default)
+        if not text.isdecimal() or int(text) not in allowed:
+            raise BadSetting(f"DECODEPOOL_{name}: {text!r} is no whole number from {allowed[0]} to {allowed[-1]}")
         return int(text)
 
 
@@ -118,4 +127,5 @@ def _images(read: _Reader) -> Images:
     if missing:
         raise BadSetting(f"{', '.join(missing)}: needed, the images of the pods to make")
     worker, cuda, gateway, operator = (read.text(name, "") for name in names)
-    return Images(worker, cuda, gateway, operator, read.text("IMAGE_PULL_POLICY", "") or None)
+    startup = read.whole("STARTUP_SECONDS", 1800, range(30, 86_401))
+    return Images(worker, cuda, gateway, operator, read.text("IMAGE_PULL_POLICY", "") or None, startup)

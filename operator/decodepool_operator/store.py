@@ -112,8 +112,9 @@ def pools_of(kind: Kind, body: Mapping[str, Any]) -> tuple[PoolKey, ...]:
 
 
 def trimmed(kind: Kind, body: Mapping[str, Any]) -> Object:
-    """Return an object without what nobody here reads: managed fields, and a node's images."""
-    kept = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k != "managedFields"}}
+    """Return an object without what nobody here reads: a node's images, and managed fields but a pool's own."""
+    dropped = () if kind is POOLS else ("managedFields",)
+    kept = {**body, "metadata": {k: v for k, v in body["metadata"].items() if k not in dropped}}
     kept.setdefault("apiVersion", kind.api_version)
     kept.setdefault("kind", kind.name)
     if kind is NODES and "status" in kept:

@@ -33,6 +33,7 @@ def test_the_heartbeat_is_where_it_is_watched(namespaces: str, own: str, heartbe
 BAD = {
     "a port that is none": ("HTTP_PORT", "0"),
     "a port in words": ("WEBHOOK_PORT", "https"),
+    "a start of no time": ("STARTUP_SECONDS", "1"),
     "a level nobody knows": ("LOG_LEVEL", "LOUD"),
     "no number of seconds": ("REPORT_SECONDS", "soon"),
     "not a number": ("AUDIT_SECONDS", "nan"),

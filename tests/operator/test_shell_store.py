@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.kinds import CHILDREN, NODES, PODS, POOLS
+from decodepool_operator.kinds import CHILDREN, NODES, PODS
 from decodepool_operator.store import Store
 
 DEPLOYMENTS = CHILDREN[0]
@@ -77,9 +77,7 @@ def test_a_stranger_is_shown_to_the_pool_whose_childs_name_it_bears() -> None:
 
 def test_what_nobody_reads_is_not_kept() -> None:
     store = Store()
-    store.put(POOLS, made("chat", 1))
+    store.put(PODS, labelled("p", 1, pool="chat"))
     store.put(NODES, {"metadata": {"name": "n", "uid": "n", "resourceVersion": "1"}, "status": {"images": [1] * 500}})
-    pool = store.pool(CHAT)
-    assert pool is not None
-    assert "managedFields" not in pool["metadata"]
+    assert "managedFields" not in store.pods(CHAT)[0]["metadata"]
     assert store.nodes()[0]["status"] == {}

@@ -23,7 +23,7 @@ from decodepool_operator.webhook.certificates import (
     renewed,
 )
 from decodepool_operator.webhook.injection import Denied, Injected
-from decodepool_operator.webhook.keeper import CONFIGURATION, Keeper, bundle_patch
+from decodepool_operator.webhook.keeper import Keeper, Place, bundle_patch
 from decodepool_operator.webhook.server import WebhookServer, answer
 
 from tests.operator.fake_api import FakeApi
@@ -70,7 +70,7 @@ def test_a_secret_keeps_certificates_and_anything_else_is_none(made: Certificate
 
 
 def keeper(api: FakeApi) -> Keeper:
-    return Keeper(api, "system", "cert", HOST)  # type: ignore[arg-type]
+    return Keeper(api, Place("system", "cert", "decodepool-sidecar"), HOST)  # type: ignore[arg-type]
 
 
 def test_certificates_are_made_once_and_found_again() -> None:
@@ -78,6 +78,14 @@ def test_certificates_are_made_once_and_found_again() -> None:
     first = keeper(api).certificates(NOW)
     assert keeper(api).certificates(NOW) == first
     assert [call[0] for call in api.calls] == ["get", "create", "get"]
+
+
+def test_the_empty_secret_of_the_chart_is_filled() -> None:
+    api = FakeApi()
+    api.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "system"}})
+    made = keeper(api).certificates(NOW)
+    assert Certificates.from_secret_data(api.of("Secret")[0]["data"]) == made
+    assert [call[0] for call in api.calls] == ["get", "replace"]
 
 
 def test_a_secret_that_somebody_wrote_meanwhile_is_not_overwritten() -> None:
@@ -94,7 +102,7 @@ def test_the_api_server_is_told_of_the_authority_once(made: Certificates) -> Non
         {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": CONFIGURATION},
+            "metadata": {"name": "decodepool-sidecar"},
             "webhooks": webhooks,
         }
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from datetime import datetime
 
 from decodepool_operator.api import Api, Object
@@ -10,16 +11,22 @@ from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.kinds import MUTATING_WEBHOOKS, SECRETS
 from decodepool_operator.webhook.certificates import Certificates, renewed
 
-CONFIGURATION = "decodepool-sidecar"
+
+@dataclass(frozen=True)
+class Place:
+    """Where the webhook's certificates are kept, and the configuration that has to trust them."""
+
+    namespace: str
+    secret: str
+    configuration: str
 
 
 class Keeper:
     """Reads and writes what makes the webhook trusted. Its methods block; ApiFault where the API refuses."""
 
-    def __init__(self, api: Api, namespace: str, secret: str, host: str) -> None:
+    def __init__(self, api: Api, place: Place, host: str) -> None:
         self._api = api
-        self._namespace = namespace
-        self._secret = secret
+        self._place = place
         self._host = host
 
     def certificates(self, now: datetime) -> Certificates:
@@ -37,19 +44,19 @@ class Keeper:
         """
         bundle = base64.b64encode(certificates.authority).decode()
         try:
-            configuration = self._api.get(MUTATING_WEBHOOKS, None, CONFIGURATION)
+            configuration = self._api.get(MUTATING_WEBHOOKS, None, self._place.configuration)
         except ApiFault as fault:
             if fault.refusal is Refusal.NOT_FOUND:
                 return False
             raise
         changes = bundle_patch(configuration, bundle)
         if changes:
-            self._api.json_patch(MUTATING_WEBHOOKS, None, CONFIGURATION, changes)
+            self._api.json_patch(MUTATING_WEBHOOKS, None, self._place.configuration, changes)
         return bool(changes)
 
     def _read(self) -> Object | None:
         try:
-            return self._api.get(SECRETS, self._namespace, self._secret)
+            return self._api.get(SECRETS, self._place.namespace, self._place.secret)
         except ApiFault as fault:
             if fault.refusal is Refusal.NOT_FOUND:
                 return None
@@ -60,14 +67,15 @@ class Keeper:
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": self._secret, "namespace": self._namespace},
+            "metadata": {"name": self._place.secret, "namespace": self._place.namespace},
             "type": "Opaque",
             "data": wanted.to_secret_data(),
         }
         if secret is None:
             self._api.create(body)
         else:
-            self._api.replace(SECRETS, self._namespace, self._secret, {**secret, "data": body["data"]})
+            wanted_secret = {**secret, "data": body["data"]}
+            self._api.replace(SECRETS, self._place.namespace, self._place.secret, wanted_secret)
 
 
 def bundle_patch(configuration: Object, bundle: str) -> list[Object]:
