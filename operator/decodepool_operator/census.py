@@ -16,7 +16,7 @@ from decodepool_operator.troubles import Trouble, condition_of, pod_trouble
 @dataclass(frozen=True)
 class Member:
     """One pod. `current`: made from the present template. `waits_since`: since when it has no node to go to. `report`
-    None: it did not say.
+    None: it did not say. `failed`: over without having been deleted, as a pod that is deleted ends too.
     """
 
     name: str
@@ -62,8 +62,8 @@ class Census:
 
     @property
     def draining(self) -> list[Member]:
-        """Workers that end, and have not failed."""
-        return sorted((each for each in self.members if each.going and not each.failed), key=lambda each: each.name)
+        """Workers that were told to end."""
+        return sorted((each for each in self.members if each.going), key=lambda each: each.name)
 
     @property
     def failed(self) -> list[Member]:
@@ -112,7 +112,7 @@ def _member(pool: Pool, pod: Object, template: str | None, reports: Mapping[str,
         uid=metadata.get("uid", ""),
         ready=condition_of(pod, "Ready").get("status") == "True" and not ended,
         going=ending is not None,
-        failed=ended,
+        failed=ended and ending is None,
         current=template is not None and annotations.get(TEMPLATE) == template,
         created=times.read(metadata.get("creationTimestamp")),
         going_since=ending and ending - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0),

@@ -103,17 +103,15 @@ def _workers(seen: Situation) -> Finding:
 def _not_ready(seen: Situation) -> tuple[str, str]:
     """Say what workers that are not ready are at."""
     trouble, workers = trouble_of(seen), seen.workers
-    have, missing = (
-        f"{len(workers.current_ready)} of {count(seen.wanted, 'worker')} ready",
-        seen.wanted - len(workers.current_ready),
-    )
+    ready = len(workers.current_ready)
+    have = f"{ready} of {seen.wanted} workers ready"
     if trouble is not None:
         return trouble.reason, f"{have}: {trouble.message}"
     if len(workers.alive) > len(workers.current):
         return "RollingOut", f"{have} with the present spec; {len(workers.alive) - len(workers.current)} of before"
     if len(workers.alive) > seen.wanted:
         return "ScalingDown", f"{len(workers.alive)} workers, {seen.wanted} wanted"
-    return "Starting", f"{have}, {missing} starting"
+    return "Starting", f"{have}, {seen.wanted - ready} starting"
 
 
 def _waiting_for_gpu(seen: Situation) -> Finding:

@@ -97,8 +97,7 @@ def _deletions(seen: Situation, wanted: set[Key]) -> Iterator[Reference]:
         if key not in wanted and _is_mine(seen.pool, each) and not _is_kept(seen, key):
             yield _reference(each)
     for member in seen.workers.failed:
-        if not member.going:
-            yield Reference("v1", "Pod", member.name, member.uid)
+        yield Reference("v1", "Pod", member.name, member.uid)
 
 
 def _is_kept(seen: Situation, key: Key) -> bool:

@@ -321,9 +321,16 @@ class Cluster:
             ending, since = times.read(pod["metadata"].get("ending")), times.read(pod["metadata"].get("since"))
             over = pod["status"]["phase"] in ("Failed", "Succeeded") or since is None
             if ending and self.now >= ending + timedelta(seconds=0 if over else self.fate(pod).drains):
-                del self.pods[name]
+                self._gone(name, pod)
             elif since and pod["status"]["phase"] in ("Pending", "Running"):
                 self._live(pod, self.fate(pod), int((self.now - since).total_seconds()))
+
+    def _gone(self, name: str, pod: Object) -> None:
+        """A pod that ends as it should is seen once more: over, and still there."""
+        if pod["status"]["phase"] == "Running":
+            pod["status"].update(phase="Succeeded", conditions=[])
+        else:
+            del self.pods[name]
 
     def _live(self, pod: Object, fate: Fate, age: int) -> None:
         status = pod["status"]
