@@ -10,11 +10,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from decodepool_sizing.host import usable_cores
+from decodepool_sizing.version import release
 
 UNKNOWN = "unknown"
 COMMIT_VARIABLE = "DECODEPOOL_COMMIT"
@@ -57,7 +57,7 @@ def provenance(device: Mapping[str, str | int] | None = None) -> dict[str, Any]:
     return {
         "machine": {**asdict(machine()), **(cpu_facts() if device is None else device)},
         "commit": os.environ.get(COMMIT_VARIABLE) or commit(Path(__file__)),
-        "decodepool": _version(),
+        "decodepool": release(),
         "command": " ".join([Path(sys.argv[0]).name, *map(_shown, sys.argv[1:])]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -74,13 +74,6 @@ def commit(source: Path) -> str:
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
         return _git(folder, "rev-parse", "HEAD") + ("-dirty" if changes else "")
     except (OSError, subprocess.CalledProcessError):
-        return UNKNOWN
-
-
-def _version() -> str:
-    try:
-        return version("decodepool")
-    except PackageNotFoundError:  # it runs from its sources
         return UNKNOWN
 
 

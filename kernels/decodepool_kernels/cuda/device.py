@@ -194,8 +194,8 @@ class Gpu:
         return float(_ok(driver.cuEventElapsedTime(start, end))) / 1000.0
 
     def close(self) -> None:
-        """Give everything back."""
-        self.enter()
+        """Give everything back. On a device that is lost every call fails, and nothing is left to be given."""
+        driver.cuCtxSetCurrent(self._context)
         for address in self._allocations:
             driver.cuMemFree(address)
         for address in self._pinned:

@@ -22,6 +22,7 @@ from decodepool_sizing.readers import FileReader
 from decodepool_worker.engine.cuda import CudaEngine, check_kv_type
 from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprint
 from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
+from decodepool_worker.engine.self_test import require_same_bits
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.loader import Progress, load_packed
 from decodepool_worker.weights.matrices import Packing, matrix_packed_by
@@ -81,6 +82,7 @@ def opened_around(
     settings = Settings(fused=wanted.fused, graphs=wanted.graphs)
     threads = wanted.threads or usable_cores()
     engine = CudaEngine(gpu, graph, weights, model.shape, plan, threads=threads, settings=settings)
+    require_same_bits(engine, gpu.name)
     lowering = files_digest(sorted(Path(packing.__file__).parent.glob("*.py")))
     backend = ("cuda", gpu.name, str(gpu.capability), sources_digest(), lowering)
     fingerprint = stream_fingerprint(engine, graph, digest, plan.kv_type, backend)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from importlib.metadata import version
 
 from aiohttp import HttpVersion11, web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_sizing.version import release
 
 from decodepool_worker.serving.connections import Connection
 from decodepool_worker.serving.openapi import document
@@ -38,7 +38,7 @@ def build_application(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES)
     """Return the application that serves `service`."""
     app = web.Application(middlewares=[recorded, refusing, keyed], client_max_size=max_body_bytes)
     app[SERVICE] = service
-    app[DOCUMENT] = document(ROUTES, version("decodepool"), keys=bool(service.keys.keys))
+    app[DOCUMENT] = document(ROUTES, release(), keys=bool(service.keys.keys))
     for route in ROUTES:
         for method in ("GET", "HEAD") if route.method == "GET" else (route.method,):
             app.router.add_route(method, route.path, route.handler, expect_handler=expected)
