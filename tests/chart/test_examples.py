@@ -6,12 +6,12 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from decodepool_cluster.cluster import Cluster
 
+from tests.chart.metrics_source import MetricsSource, served
 from tests.examples.manifests import EXAMPLES, MANIFESTS, objects, pools
 
 pytestmark = pytest.mark.cluster
@@ -45,23 +45,26 @@ def test_every_example_is_taken_as_it_is(manifest: Path, server: Cluster, namesp
     assert f"decodepool.decodepool.dev/{name} unchanged" in again, "the API server's defaults are no difference"
 
 
-def test_an_hpa_finds_the_pool_and_its_workers(server: Cluster, namespace: str) -> None:
-    server.kubectl("apply", "-n", namespace, "-f", str(EXAMPLES / "hpa.yaml"))
-    status = {"status": {"replicas": 1, "selector": "decodepool.dev/pool=by-hpa"}}
-    server.kubectl("patch", "decodepool", "by-hpa", "-n", namespace, "--subresource=status", "--type=merge",
-                   "-p", json.dumps(status))  # fmt: skip
-    found = conditions_of_hpa(server, namespace)
-    assert found["AbleToScale"]["reason"] == "SucceededGetScale"
-    assert found["ScalingActive"]["reason"] == "FailedGetObjectMetric", "nobody serves metrics here"
+def test_an_hpa_scales_the_pool_by_its_sessions(server: Cluster, namespace: str, tmp_path: Path) -> None:
+    """Forty sessions at eleven a worker are four workers; the pool has one."""
+    _, hpa = objects(EXAMPLES / "hpa.yaml")
+    (metric,) = hpa["spec"]["metrics"]
+    source = MetricsSource()
+    source.values["by-hpa", metric["object"]["metric"]["name"]] = 40
+    with served(source, server, tmp_path):
+        server.kubectl("apply", "-n", namespace, "-f", str(EXAMPLES / "hpa.yaml"))
+        status = {"status": {"replicas": 1, "selector": "decodepool.dev/pool=by-hpa"}}
+        patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+        server.kubectl("patch", "decodepool", "by-hpa", "-n", namespace, *patch)
+        assert replicas_other_than(1, server, namespace) == 4
 
 
-def conditions_of_hpa(server: Cluster, namespace: str) -> dict[str, dict[str, Any]]:
-    """What the HPA's controller says, once it has looked."""
+def replicas_other_than(before: int, server: Cluster, namespace: str) -> int:
+    """The replicas of the pool, once somebody has changed them."""
     deadline = time.monotonic() + HPA_SECONDS
     while time.monotonic() < deadline:
-        status = server.get("hpa", "by-hpa", namespace).get("status", {})
-        found = {each["type"]: each for each in status.get("conditions") or ()}
-        if "ScalingActive" in found:
+        found: int = server.get("decodepool", "by-hpa", namespace)["spec"]["replicas"]
+        if found != before:
             return found
         time.sleep(0.5)
-    raise AssertionError(f"the HPA's controller has not looked within {HPA_SECONDS} s")
+    raise AssertionError(server.kubectl("describe", "hpa", "by-hpa", "-n", namespace))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from decodepool_operator import settings as settings_module
 from decodepool_operator.crd import crd
 from decodepool_operator.settings import Settings
 
@@ -62,6 +64,26 @@ def test_the_operator_understands_its_environment(values: Path, helm: Helm) -> N
     assert list(settings.namespaces) == given.get("watchNamespaces", [])
     assert bool(settings.webhook_service) == given.get("webhook", {}).get("enabled", True)
     assert settings.reads_nodes == given.get("rbac", {}).get("readNodes", True)
+
+
+@EACH_VALUES
+def test_every_setting_of_the_chart_is_one_of_the_operators(values: Path, helm: Helm) -> None:
+    """A variable that nobody reads would be a value without an effect."""
+    environment = operators_environment(helm.objects("--values", str(values)))
+    given = {name.removeprefix("DECODEPOOL_") for name in environment if name.startswith("DECODEPOOL_")}
+    read = set(re.findall(r'"([A-Z_]+)"', Path(str(settings_module.__file__)).read_text()))
+    assert given <= read
+
+
+def test_values_reach_the_operator(helm: Helm) -> None:
+    names = ["--set", "fullnameOverride=mine", "--set", "workers.startupSeconds=77", "--set", "operator.logLevel=debug"]
+    objects = helm.objects(*names)
+    settings = Settings.from_environment(operators_environment(objects))
+    assert (settings.images.startup_seconds, settings.log_level) == (77, "DEBUG")
+    assert ("MutatingWebhookConfiguration", settings.webhook_configuration) in objects
+    assert ("Lease", settings.lease) in objects
+    assert ("Secret", settings.webhook_secret) in objects
+    assert ("Service", settings.webhook_service) in objects
 
 
 def test_there_is_one_operator_and_never_two(helm: Helm) -> None:
