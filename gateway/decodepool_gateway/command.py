@@ -76,7 +76,10 @@ def _keys(path: Path | None) -> KeyFile:
 def _discovery(namespace: str | None, service: str | None, workers: list[str] | None) -> Discovery:
     """Return where the workers are looked for: exactly one way must be given."""
     if workers and not (namespace or service):
-        return ListedWorkers([_listed(each) for each in workers])
+        listed = [_listed(each) for each in workers]
+        if len({each.name for each in listed}) < len(listed):
+            raise typer.BadParameter("a name is given twice", param_hint="--worker")
+        return ListedWorkers(listed)
     if namespace and service and not workers:
         return _slices(namespace, service)
     raise typer.BadParameter("give --namespace and --service, or --worker NAME=URL, and not both", param_hint="workers")

@@ -66,6 +66,7 @@ def test_after_a_death_sessions_go_elsewhere_and_the_lost_ones_are_said_to_be(po
     assert len(listed.json["data"]) == 4
     assert listed.headers["X-Decodepool-Unheard"] == "a"
     until(lambda: pool.metric('decodepool_pool_workers{state="unreachable"}') == 1, 5)
+    until(lambda: [each["state"] for each in pool.get("/v1/live")["workers"]] == ["unreachable", "ready"], 5)
     assert pool.get("/v1/models")["data"][0]["id"] == "bytes"
 
 

@@ -68,9 +68,7 @@ def live_server(
     thread = threading.Thread(target=loop.run_forever, name="live-server")
     thread.start()
     listener = listening_socket("127.0.0.1", 0)
-    service, stack = asyncio.run_coroutine_threadsafe(
-        _start(listener, serve, Service(ApiKeys(keys), tag=tag)), loop
-    ).result(60)
+    service, stack = asyncio.run_coroutine_threadsafe(_start(listener, serve, ApiKeys(keys), tag), loop).result(60)
     try:
         yield Server(url_of(listener), listener.getsockname()[1], service, loop)
     finally:
@@ -81,9 +79,9 @@ def live_server(
 
 
 async def _start(
-    listener: socket.socket, serve: Callable[[Service], Served] | None, service: Service
+    listener: socket.socket, serve: Callable[[Service], Served] | None, keys: ApiKeys, tag: str | None
 ) -> tuple[Service, AsyncExitStack]:
-    stack = AsyncExitStack()
+    service, stack = Service(keys, tag=tag), AsyncExitStack()
     await stack.enter_async_context(listening(build_application(service), service, listener))
     if serve is not None:
         served = serve(service)
