@@ -27,7 +27,7 @@ from decodepool_kernels.runs import RowRun
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
-ARGMAX_THREADS = 1024
+ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ class CudaBackend:
         self._answers = gpu.pinned(2 * max_rows).reshape(max_rows, 2)
         self._device_answers = gpu.allocate(8 * max_rows)
         self._workspace_bytes = self.inputs.words.nbytes + 8 * max_rows
+        self._shares, self._ended = self._take(8 * ARGMAX_SHARES * max_rows), self._take(4 * max_rows)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
@@ -124,8 +125,9 @@ class CudaBackend:
     def _argmax(self, width: int) -> Launch:
         function = self._library.function("argmax", {}, ARGMAX_THREADS)
         row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
-        arguments = (pointer(self._logits), *row, pointer(self._device_answers), pointer(self._step))
-        return Launch("argmax", function, (width, 1), arguments)
+        places = (self._device_answers, self._step, self._shares, self._ended)
+        arguments = (pointer(self._logits), *row, *(pointer(address) for address in places))
+        return Launch("argmax", function, (ARGMAX_SHARES, width), arguments)
 
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""

@@ -1,4 +1,5 @@
 // The largest logit of each wanted row and its id, the lowest among equals: (id, bits of the logit). A row with NaN answers NaN.
+// A row is shared by 32 blocks; the last of them to end folds what each found, and leaves the count of those that ended at 0.
 #include "common.cuh"
 #include "step.cuh"
 
@@ -20,18 +21,41 @@ DEVICE Best best_of_warp(Best best) {
   return best;
 }
 
-extern "C" __global__ void __launch_bounds__(1024) argmax(const float* logits, i64 stride, int vocabulary, int2* answers, const int* step) {
-  __shared__ Best warps[32];
-  let_next_start();
-  await_previous();
-  if ((int)blockIdx.x >= step[WANTED]) return;
-  const float* row = logits + row_array(step, WANTED_SLOTS)[blockIdx.x] * stride;
-  Best best = {MINUS_INFINITY, 0};
-  for (int id = threadIdx.x; id < vocabulary; id += 1024) best = better(best, {row[id], id});
+#define THREADS 256
+#define SHARES 32
+
+DEVICE Best best_of_block(Best best, Best* warps) {
   best = best_of_warp(best);
   if ((threadIdx.x & 31) == 0) warps[threadIdx.x >> 5] = best;
   __syncthreads();
-  if (threadIdx.x >= 32) return;
-  best = best_of_warp(warps[threadIdx.x]);
-  if (threadIdx.x == 0) answers[blockIdx.x] = make_int2(best.id, __float_as_int(best.value));
+  const int warp = threadIdx.x & 31;
+  return best_of_warp(warp < THREADS / 32 ? warps[warp] : Best{MINUS_INFINITY, 0x7fffffff});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    argmax(const float* logits, i64 stride, int vocabulary, int2* answers, const int* step, Best* shares, int* ended) {
+  __shared__ Best warps[THREADS / 32];
+  __shared__ bool is_last;
+  let_next_start();
+  await_previous();
+  const int wanted = blockIdx.y;
+  if (wanted >= step[WANTED]) return;
+  const float* row = logits + row_array(step, WANTED_SLOTS)[wanted] * stride;
+  const int share = (vocabulary + SHARES - 1) / SHARES, end = min(vocabulary, (int)(blockIdx.x + 1) * share);
+  Best best = {MINUS_INFINITY, 0x7fffffff};
+  for (int id = blockIdx.x * share + threadIdx.x; id < end; id += THREADS) best = better(best, {row[id], id});
+  best = best_of_block(best, warps);
+  if (threadIdx.x == 0) {
+    shares[wanted * SHARES + blockIdx.x] = best;
+    __threadfence();
+    is_last = atomicAdd(&ended[wanted], 1) == SHARES - 1;
+  }
+  __syncthreads();
+  if (!is_last || threadIdx.x >= 32) return;
+  __threadfence();
+  const int2 held = __ldcg((const int2*)&shares[wanted * SHARES + threadIdx.x]);
+  best = best_of_warp({__int_as_float(held.x), held.y});
+  if (threadIdx.x != 0) return;
+  answers[wanted] = make_int2(best.id, __float_as_int(best.value));
+  ended[wanted] = 0;
 }
