@@ -91,6 +91,11 @@ def _schema_of(shape: type[Part]) -> WithJsonSchema:
     return WithJsonSchema(shape.model_json_schema())
 
 
+def _keyed_by(field: str) -> dict[str, JsonValue]:
+    """A list in which no two items have the same, as the API server holds it to, and merges it by."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field]}
+
+
 TolerationBlock = Annotated[Block, _checked_as(Toleration), _schema_of(Toleration)]
 EnvironmentBlock = Annotated[Block, _checked_as(EnvironmentVariable), _schema_of(EnvironmentVariable)]
 PullSecretBlock = Annotated[Block, _checked_as(PullSecret), _schema_of(PullSecret)]
@@ -113,7 +118,9 @@ class PodTemplate(Part):
         description="Worker image in place of the default.",
         json_schema_extra=rules(matches(r"^\S+$", "must be an image, such as registry.example/worker:1.0")),
     )
-    image_pull_secrets: list[PullSecretBlock] = Field(default_factory=list, description="As in a PodSpec.")
+    image_pull_secrets: list[PullSecretBlock] = Field(
+        default_factory=list, description="As in a PodSpec.", json_schema_extra=_keyed_by("name")
+    )
     node_selector: dict[str, str] = Field(default_factory=dict, description="As in a PodSpec.")
     tolerations: list[TolerationBlock] = Field(default_factory=list, description="As in a PodSpec.")
     affinity: OpenBlock | None = Field(default=None, description="As in a PodSpec.")
@@ -124,6 +131,10 @@ class PodTemplate(Part):
     resources: ResourcesBlock | None = Field(
         default=None, description="As in a Container; the accelerator's resource is added."
     )
-    env: list[EnvironmentBlock] = Field(default_factory=list, description="As in a Container.")
+    env: list[EnvironmentBlock] = Field(
+        default_factory=list, description="As in a Container.", json_schema_extra=_keyed_by("name")
+    )
     volumes: list[OpenBlock] = Field(default_factory=list, description="As in a PodSpec.")
-    volume_mounts: list[VolumeMountBlock] = Field(default_factory=list, description="As in a Container.")
+    volume_mounts: list[VolumeMountBlock] = Field(
+        default_factory=list, description="As in a Container.", json_schema_extra=_keyed_by("mountPath")
+    )

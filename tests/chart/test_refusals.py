@@ -81,6 +81,11 @@ def test_what_the_models_refuse_the_api_server_refuses(name: str, server: Cluste
         assert place >= 0, f"{part!r} is not in {told!r}"
 
 
+def test_no_variable_is_given_twice(server: Cluster) -> None:
+    told = applied(server, changed("spec.template.env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]))
+    assert 'spec.template.env[1]: Duplicate value: {"name":"A"}' in told
+
+
 def test_every_fault_that_is_not_the_schemas_is_one_of_the_table() -> None:
     assert set(ITS_OWN) | set(TOLD) <= set(FAULTS)
 
