@@ -20,6 +20,7 @@ from decodepool_operator import times
 from decodepool_operator.census import DELETION_COST
 from decodepool_operator.plan import plan
 from decodepool_operator.state import Images, Object, Observed, Plan, Resolution, WorkerReport
+from decodepool_sizing.status import DecodePoolStatus
 
 IMAGES = Images("worker:1", "worker-cuda:1", "gateway:1", "operator:1", "IfNotPresent")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -188,6 +189,7 @@ class Cluster:
             self.pods[name]["metadata"].setdefault("annotations", {}).update(marks)
 
     def _write_status(self, status: Object) -> None:
+        DecodePoolStatus.model_validate(status)  # the API server drops what its schema does not have
         self.pool["status"] = copy.deepcopy(status)
         self.history.append(copy.deepcopy(status))
 
