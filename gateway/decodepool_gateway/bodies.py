@@ -13,11 +13,14 @@ from decodepool_sizing.api_errors import ApiError
 MAX_BODY_BYTES = 8 << 20
 """The workers' own limit: they would refuse more."""
 
-MAX_HELD_BYTES = 256 << 20
+MAX_HELD_BYTES = 128 << 20
 """Of all requests that wait for a place or are being passed on, together."""
 
 BODY_SECONDS = 60.0
 """How long no more of a body may come."""
+
+READ_BYTES = web.RequestKey("read_bytes", int)
+"""Set on a request: how much of its body has come."""
 
 
 class Bodies:
@@ -39,30 +42,31 @@ class Bodies:
             return
         if (request.content_length or 0) > self.max_body_bytes:
             raise self._too_large()
-        data = bytearray()
         try:
-            await self._read(request, data)
-            yield bytes(data)
+            yield await self._read(request)
         finally:
-            self._held_bytes -= len(data)
+            self._held_bytes -= request.get(READ_BYTES, 0)
 
-    async def _read(self, request: web.Request, data: bytearray) -> None:
-        clock = asyncio.get_running_loop().time
+    async def _read(self, request: web.Request) -> bytes:
+        """Read a body; what came of it is counted as held, whether it all comes or not."""
+        pieces, clock = [], asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(BODY_SECONDS) as deadline:
                 while piece := await request.content.readany():
-                    self._held_bytes += len(piece)
-                    data += piece
-                    self._require_room(len(data))
+                    pieces.append(piece)
+                    self._hold(request, len(piece))
                     deadline.reschedule(clock() + BODY_SECONDS)
         except TimeoutError:
             raise ApiError("request_timeout", f"no more of the body came for {BODY_SECONDS:g} s") from None
         except (web.RequestPayloadError, HttpProcessingError) as error:
             message = f"the body cannot be read: {' '.join(str(error).split())[:200]}"
             raise ApiError("malformed_request", message) from None
+        return b"".join(pieces)
 
-    def _require_room(self, body_bytes: int) -> None:
-        if body_bytes > self.max_body_bytes:
+    def _hold(self, request: web.Request, more_bytes: int) -> None:
+        self._held_bytes += more_bytes
+        request[READ_BYTES] = request.get(READ_BYTES, 0) + more_bytes
+        if request[READ_BYTES] > self.max_body_bytes:
             raise self._too_large()
         if self._held_bytes > self._max_held_bytes:
             raise ApiError("overloaded", f"the gateway holds {self._max_held_bytes} bytes of requests already")
