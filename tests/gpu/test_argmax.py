@@ -22,7 +22,7 @@ WIDTH = 24
 
 
 def best(gpu: Gpu, logits: NDArray[np.float32]) -> list[tuple[int, float]]:
-    """Return (id, logit) of each row, of the second of two launches for up to WIDTH rows; rows lie in slots reversed."""
+    """Return (id, logit) of each row, of the second of two launches for WIDTH rows; rows lie in slots reversed."""
     rows, vocabulary = logits.shape
     words = np.zeros(HEADER_WORDS + ROW_ARRAYS * MAX_ROWS, np.int32)
     words[WANTED] = rows
