@@ -21,7 +21,13 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 @app.callback()
 def choose(context: typer.Context, home: Annotated[Path, typer.Option(help="The cluster's folder.")] = HOME) -> None:
     """A real Kubernetes cluster on this machine; root is needed."""
-    context.obj = Cluster(home, tools.tools_folder())
+    context.obj = home
+
+
+def chosen(context: typer.Context) -> Cluster:
+    """Return the cluster of the chosen folder. ClusterFault without root, with which nothing can be done to it."""
+    tools.require_root()
+    return Cluster(context.obj, tools.tools_folder())
 
 
 @app.command()
@@ -44,13 +50,13 @@ def start(
 ) -> None:
     """Start a bare cluster: control plane and nodes."""
     tools.build()
-    context.obj.start(nodes)
+    chosen(context).start(nodes)
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def execute(context: typer.Context, command: list[str]) -> None:
     """Run a command inside the cluster's network, with its kubectl, helm and KUBECONFIG."""
-    cluster: Cluster = context.obj
+    cluster = chosen(context)
     inside = cluster.inside_with_names(*command)
     os.execvpe(inside[0], inside, cluster.environment)  # noqa: S606 - the command is the user's own
 
@@ -58,31 +64,31 @@ def execute(context: typer.Context, command: list[str]) -> None:
 @app.command()
 def load(context: typer.Context, archive: Annotated[Path | None, typer.Argument()] = None) -> None:
     """Import an image archive into every node: without one, the images of these sources as they are now."""
-    context.obj.load(archive or images.archive(*images.TARGETS))
+    chosen(context).load(archive or images.archive(*images.TARGETS))
 
 
 @app.command()
 def kill(context: typer.Context, part: str) -> None:
     """Kill a part at once: etcd, kube-apiserver, node-1, ..."""
-    context.obj.kill(part)
+    chosen(context).kill(part)
 
 
 @app.command()
 def revive(context: typer.Context, part: str) -> None:
     """Start a killed part again."""
-    context.obj.revive(part)
+    chosen(context).revive(part)
 
 
 @app.command()
 def stop(context: typer.Context) -> None:
     """Stop the cluster and remove every trace of it."""
-    context.obj.stop()
+    chosen(context).stop()
 
 
 @app.command("up")
 def all_up(context: typer.Context) -> None:
     """Build and start everything anew: a cluster, the chart in it, a pool that answers."""
-    up.up(context.obj)
+    up.up(chosen(context))
 
 
 app.command("down", help="The same as stop.")(stop)

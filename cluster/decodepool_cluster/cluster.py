@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from decodepool_cluster import addresses, archives, linux, parts, settings
@@ -21,6 +22,8 @@ from decodepool_cluster.linux import ClusterFault, run, wait_until
 from decodepool_cluster.pki import Authority, Identity
 from decodepool_cluster.processes import Processes
 
+MARK = "this-is-a-cluster"
+"""A file that tells a cluster's home from any other folder, which `stop` must not remove."""
 START_SECONDS = 60
 NODES_SECONDS = 120
 MODELS = "decodepool/models"
@@ -54,8 +57,11 @@ class Cluster:
     def start(self, nodes: int = 1) -> None:
         """Start anew, with `nodes` real nodes, and return once they are ready."""
         self.stop()
-        (self.home / "images").mkdir(parents=True)
-        archives.write_pause(self.home / "images" / "pause.tar")
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._write(MARK, "This folder belongs to a local cluster, which removes it when it is stopped.\n")
+        (self.home / "images").mkdir()
+        archives.write_pause(self.home / "pause.tar")
+        self.load(self.home / "pause.tar")
         self._make_network()
         self._make_identities()
         self._write("kube-proxy.json", settings.kube_proxy(self.home))
@@ -82,7 +88,12 @@ class Cluster:
         shutil.rmtree(self.home / "nodes" / name)
 
     def stop(self) -> None:
-        """End every part and remove every trace: processes, mounts, cgroups, the home."""
+        """End every part and remove every trace: processes, mounts, cgroups, the home.
+
+        ClusterFault, with nothing done, if the home is a folder of something else.
+        """
+        if self.home.exists() and not (self.home / MARK).exists() and any(self.home.iterdir()):
+            raise ClusterFault(f"{self.home} is no cluster's folder: it is left as it is")
         for name in self.processes.names():
             self.kill(name)
         if os.path.ismount(self.network):  # Path.is_mount is False for a file
@@ -145,17 +156,22 @@ class Cluster:
 
     def load(self, archive: Path) -> None:
         """Import an image archive into every running node, and into those that start later."""
-        kept = self.home / "images" / archive.name
+        kept, stamp = self.home / "images" / archive.name, f"{archive.resolve()} {archive.stat().st_mtime_ns}"
         kept.unlink(missing_ok=True)
         try:
             kept.hardlink_to(archive)
         except OSError:
             shutil.copyfile(archive, kept)
-        kept.touch()  # newer than what any node has imported under this name
+        kept.with_suffix(".stamp").write_text(stamp)
         for node in self.nodes():
+            self._import(node, kept, stamp)
+
+    def _import(self, node: str, archive: Path, stamp: str) -> None:
+        mark = self.node_storage(node) / f"{archive.stem}.stamp"
+        if not mark.exists() or mark.read_text() != stamp:
             shell = linux.first_child(self.processes.pid(node))
-            run(["nsenter", f"--target={shell}", "--mount", "ctr", "-n", "k8s.io", "images", "import", str(kept)])
-            (self.node_storage(node) / f"imported-{archive.name}").touch()
+            run(["nsenter", f"--target={shell}", "--mount", "ctr", "-n", "k8s.io", "images", "import", str(archive)])
+            mark.write_text(stamp)
 
     def put_model(self, file: Path) -> None:
         """Copy a model to /var/lib/decodepool/models of every running node."""
@@ -209,6 +225,17 @@ class Cluster:
     def thaw(self, part: str) -> None:
         """Have a frozen part go on."""
         self.processes.thaw(part)
+
+    def signal_container(self, pod: str, namespace: str, signal: Signals, container: str | None = None) -> None:
+        """Send a signal to all processes of a pod's container, the first if none is named, behind kubelet's back."""
+        statuses = self.get("pod", pod, namespace)["status"].get("containerStatuses", [])
+        ids = {each["name"]: each.get("containerID", "").rpartition("/")[2] for each in statuses}
+        wanted = ids.get(container or next(iter(ids), ""))
+        if not wanted:
+            raise ClusterFault(f"pod {namespace}/{pod} has no running container {container or ''}")
+        for pid in linux.processes_in(self.cgroup, wanted):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal)
 
     def is_serving(self) -> bool:
         """Tell whether the API server is ready. ClusterFault if it or etcd has ended."""

@@ -23,7 +23,8 @@ INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml
 ROOMS = ("sizing", "kernels", "worker", "gateway", "operator", "cli")
 TARGETS = ("worker-cpu", "operator", "gateway")
 """What runs in the local cluster; the Dockerfile has `worker-cuda` besides."""
-KEPT_ARCHIVES = 3
+KEPT_ARCHIVES = 2
+"""Of earlier sources, for each group of targets: what changed last may change back."""
 BUILD_SECONDS = 1200
 BUILDER = Path(__file__).with_name("build_images.sh")
 SUITE = "bookworm"
@@ -42,8 +43,7 @@ def archive(*targets: str) -> Path:
     with alone(folder):
         if not path.exists():
             _build(targets, path)
-        path.touch()
-        _forget_old(folder.glob(f"*/{path.name}"))
+        _forget_old(other for other in folder.glob(f"*/{path.name}") if other != path)
     return path
 
 
@@ -93,6 +93,5 @@ def _base() -> Path:
 
 
 def _forget_old(archives: Iterable[Path]) -> None:
-    """Remove all but those that were used last."""
     for old in sorted(archives, key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
         old.unlink()

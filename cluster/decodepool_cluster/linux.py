@@ -103,6 +103,12 @@ def remove_cgroup(name: str) -> None:
             wait_until(partial(_is_removed, Path(folder)), f"{folder} to be empty")
 
 
+def processes_in(name: str, leaf: str) -> list[int]:
+    """Return the PIDs in the cgroup called `leaf` anywhere below another cgroup."""
+    hierarchy = next(each for each in cgroup_hierarchies() if (each / name).is_dir())
+    return [int(pid) for file in (hierarchy / name).rglob(f"{leaf}/cgroup.procs") for pid in file.read_text().split()]
+
+
 def _is_removed(folder: Path) -> bool:
     folder.rmdir()
     return True

@@ -14,9 +14,10 @@ done
 respawn() { while :; do "$@" || true; sleep 1; done; }
 respawn containerd --config "$NODE/containerd.toml" &
 until ctr version > /dev/null 2>&1; do sleep 0.1; done
-for image in "$IMAGES"/*.tar; do
-  mark="$NODE/lib/imported-$(basename "$image")"
-  [ "$mark" -nt "$image" ] || { ctr -n k8s.io images import "$image"; touch "$mark"; }
+# An archive's stamp says which it is: what was imported before a loss of power is not imported again.
+for stamp in "$IMAGES"/*.stamp; do
+  mark="$NODE/lib/$(basename "$stamp")"
+  cmp -s "$stamp" "$mark" || { ctr -n k8s.io images import "${stamp%.stamp}.tar"; cp "$stamp" "$mark"; }
 done
 respawn kubelet --config="$NODE/kubelet.json" --kubeconfig="$NODE/kubeconfig" \
   --hostname-override="$NAME" --node-ip="$ADDRESS" &

@@ -33,6 +33,7 @@ PACKAGES = {  # a Debian package and a file of it that is used
     "docker.io": "/usr/sbin/dockerd",
 }
 KUBERNETES = "k8s.io/kubernetes"
+NEEDS_ROOT = "a local cluster needs root: its nodes are namespaces, mounts and cgroups of this machine"
 VERSION_PACKAGE = "k8s.io/component-base/version"
 
 
@@ -84,12 +85,18 @@ def are_built() -> bool:
 def missing_for_building() -> str | None:
     """Return in a line why nothing can be built or started here, or None."""
     if os.geteuid() != 0:
-        return "a local cluster needs root: its nodes are namespaces, mounts and cgroups of this machine"
+        return NEEDS_ROOT
     if not are_built() and not shutil.which("go"):
         return "a local cluster is built from Go modules once: Go 1.21 or newer is needed"
     if missing_packages() and not shutil.which("apt-get"):
         return f"a local cluster needs {', '.join(missing_packages())}; they are installed on Debian and Ubuntu alone"
     return None
+
+
+def require_root() -> None:
+    """ClusterFault where this process is not root's."""
+    if os.geteuid() != 0:
+        raise ClusterFault(NEEDS_ROOT)
 
 
 def missing_packages() -> list[str]:

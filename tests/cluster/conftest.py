@@ -11,6 +11,8 @@ from decodepool_cluster import product, tools
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import start_time
 
+REUSED = os.environ.get("DECODEPOOL_TEST_CLUSTER")
+"""The home of a cluster that runs already and goes on running, as .cluster: for writing tests, where 20 s count."""
 RUNS = Path(tempfile.gettempdir()) / "decodepool-cluster-tests"
 """A folder for each run of tests, named PID.START: what a killed run left is found, and stopped, by the next."""
 
@@ -29,6 +31,9 @@ def bare_cluster() -> Iterator[Cluster]:
         pytest.skip(reason)
     if not tools.are_built():
         pytest.skip("the cluster's tools are not built: `make test-cluster` builds them, once")
+    if REUSED:
+        yield Cluster(Path(REUSED), tools.tools_folder())
+        return
     stop_what_killed_runs_left()
     tools.build()
     cluster = Cluster(RUNS / f"{os.getpid()}.{start_time(os.getpid())}", tools.tools_folder())

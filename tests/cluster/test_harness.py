@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import ssl
 import time
@@ -131,3 +132,24 @@ def test_a_relay_passes_bytes_and_can_go_silent(bare_cluster: Cluster, api_relay
     assert time.monotonic() - began > 0.9, "a silent relay refuses nothing"
     api_relay.resume()
     assert readyz(api_relay.port, authority, 5).startswith(b"HTTP/1.0 200")
+
+
+def test_a_process_in_a_pod_can_be_killed_behind_kubelets_back(bare_cluster: Cluster, namespace: str) -> None:
+    bare_cluster.apply(pod("victim"), namespace=namespace)
+    wait_until(lambda: is_running(bare_cluster, "victim", namespace), "the pod to run")
+    bare_cluster.signal_container("victim", namespace, signal.SIGKILL)
+
+    def last_end() -> dict[str, Any]:
+        status = bare_cluster.get("pod", "victim", namespace)["status"]["containerStatuses"][0]
+        ended: dict[str, Any] = status["lastState"].get("terminated", {})
+        return ended
+
+    wait_until(lambda: last_end().get("exitCode") == 137, "kubelet to see it")
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    kept = tmp_path / "thesis.txt"
+    kept.touch()
+    with pytest.raises(ClusterFault, match="left as it is"):
+        Cluster(tmp_path, tmp_path).start()
+    assert kept.exists()
