@@ -16,6 +16,7 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import MeasuredEngine, Wanted, read_model
 from decodepool_worker.engine.open_cuda import open_on_gpu
+from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling, Span
 from decodepool_worker.engine.sampling import draw_token
 from decodepool_worker.verify.gates import GATES, run_gates
@@ -116,12 +117,14 @@ def test_the_devices_greedy_draw_is_the_samplers(tiny_file: MakeFile) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
-def test_steps_of_random_draws_wait_for_the_host_beside_greedy_ones(tiny_file: MakeFile) -> None:
+def test_random_draws_are_made_on_the_device_beside_greedy_ones_and_here_from_what_is_resident(
+    tiny_file: MakeFile,
+) -> None:
     greedy, random = Sampling(temperature=0.0), Sampling(temperature=0.8, top_p=0.9)
     with opened(tiny_file(WEIGHT_TYPES[0])) as engine:
         spans = [Span([row], 0, [row], row, Draw(random if row % 2 else greedy, 7, 1, [])) for row in range(9)]
         outcomes = engine.step(spans)
-        assert outcomes == [draw_token(engine.logits(row), span.draw) for row, span in enumerate(spans) if span.draw]
+        assert outcomes == [draw_as_device(engine.logits(i), span.draw) for i, span in enumerate(spans) if span.draw]
         again = [Span([row], 1, [], row, Draw(random if row % 2 else greedy, 7, 1, [])) for row in range(9)]
         assert engine.step(again) == outcomes
 
@@ -164,3 +167,22 @@ def test_what_is_not_there_is_refused_before_it_reaches_the_device(tiny_file: Ma
         ):
             with pytest.raises(ValueError, match=r"page|slot"):
                 call()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_draws_that_the_device_does_not_make_take_part_in_the_step(tiny_file: MakeFile) -> None:
+    samplings = (
+        Sampling(temperature=0.7, logit_bias=((5, 3.0),)),
+        Sampling(temperature=0.0, repetition_penalty=1.3),
+        Sampling(temperature=0.9, presence_penalty=0.5, frequency_penalty=0.5),
+        Sampling(temperature=0.8),
+    )
+    with opened(tiny_file(WEIGHT_TYPES[0])) as engine:
+        draws = [Draw(sampling, 3, 4, [1, 2, 1, 7]) for sampling in samplings]
+        draws.append(replace(draws[3], top_logprobs=4))
+        spans = [Span([row], 0, [1, 2, 1, 7], row, draw) for row, draw in enumerate(draws)]
+        outcomes = engine.step(spans)
+        assert outcomes == [draw_as_device(engine.logits(row), draw) for row, draw in enumerate(draws)]
+        assert isinstance(outcomes[3], Sampled)
+        assert isinstance(outcomes[4], Sampled)
+        assert outcomes[3].token == outcomes[4].token
