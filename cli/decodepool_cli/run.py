@@ -24,13 +24,17 @@ from decodepool_cli.pool_memory import require_room
 if TYPE_CHECKING:
     from decodepool_sizing.capacity import CapacityPlan
 
-    from decodepool_cli.supervisor import WorkerSpec
+    from decodepool_cli.supervisor import ProcessSpec
+
+GATEWAY = "gateway"
 
 
 def run(
     *,
     file: Annotated[Path, typer.Argument(metavar="POOL.yaml", help="A DecodePool manifest.")],
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the first worker; others take the next.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port of the pool; several workers take the next.")
+    ] = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     folder_maps: Annotated[
         list[str] | None,
@@ -47,8 +51,8 @@ def run(
     if not pool.spec.replicas or pool.spec.suspend:
         _say(f"{pool.metadata.name}: {'suspended' if pool.spec.suspend else '0 replicas'}: there is nothing to run")
         return DONE
-    if port + pool.spec.replicas > 65536:
-        raise bad_input(f"--port: {pool.spec.replicas} workers from {port} on would need ports beyond 65535")
+    if port + _port_count(pool.spec) > 65536:
+        raise bad_input(f"--port: {_port_count(pool.spec)} ports from {port} on would go beyond 65535")
     model = _model_path(pool.spec.model.source, maps)
     _say_plan(pool, _plan(pool.spec, model))
     arguments = [*worker_arguments(pool, model), *(["--log-json"] if log_json else [])]
@@ -136,13 +140,40 @@ def _supervise(pool: DecodePool, arguments: list[str], host: str, port: int, *, 
     from decodepool_worker.serving.sockets import url_of  # noqa: PLC0415
 
     from decodepool_cli.listeners import listeners  # noqa: PLC0415
-    from decodepool_cli.supervisor import Supervisor, WorkerSpec  # noqa: PLC0415
+    from decodepool_cli.supervisor import ProcessSpec, Supervisor  # noqa: PLC0415
 
     configure_logging(as_json=log_json)
-    with listeners(host, port, pool.spec.replicas) as held:
-        specs = [WorkerSpec(index, each, url_of(each), tuple(arguments)) for index, each in enumerate(held)]
+    serve = ("decodepool_cli", "serve", *arguments)
+    with listeners(host, port, _port_count(pool.spec)) as held:
+        specs = [
+            ProcessSpec(name, each, url_of(each), (*serve, f"--worker-tag-of={name}"))
+            for name, each in zip(_worker_names(pool.spec), held[-pool.spec.replicas :], strict=True)
+        ]
+        if pool.spec.replicas > 1:
+            command = gateway_command(pool, [(spec.name, spec.url) for spec in specs], log_json=log_json)
+            specs.append(ProcessSpec(GATEWAY, held[0], url_of(held[0]), command))
         supervisor = Supervisor(specs, pool.spec.drain.timeout_seconds, lambda spec: _say_ready(pool, spec))
         return asyncio.run(supervisor.run())
+
+
+def gateway_command(pool: DecodePool, workers: Sequence[tuple[str, str]], *, log_json: bool) -> tuple[str, ...]:
+    """Return what starts the gateway, less its address, of workers by their names and URLs."""
+    return (
+        "decodepool_gateway",
+        f"--pool={pool.metadata.name}",
+        f"--drain-timeout={pool.spec.drain.timeout_seconds}",
+        *[f"--worker={name}={url}" for name, url in workers],
+        *([] if log_json else ["--log-plain"]),
+    )
+
+
+def _port_count(spec: DecodePoolSpec) -> int:
+    """Ports that a pool takes: several workers have a gateway before them."""
+    return spec.replicas + (spec.replicas > 1)
+
+
+def _worker_names(spec: DecodePoolSpec) -> list[str]:
+    return [f"worker {index}" for index in range(spec.replicas)]
 
 
 def _say_plan(pool: DecodePool, plan: CapacityPlan) -> None:
@@ -151,8 +182,8 @@ def _say_plan(pool: DecodePool, plan: CapacityPlan) -> None:
     _say(f"{pool.metadata.name}: {workers} of {each}, {size(plan.weight_bytes)} of weights in each")
 
 
-def _say_ready(pool: DecodePool, spec: WorkerSpec) -> None:
-    which = f" (worker {spec.index})" if pool.spec.replicas > 1 else ""
+def _say_ready(pool: DecodePool, spec: ProcessSpec) -> None:
+    which = "" if spec.name == GATEWAY or pool.spec.replicas == 1 else f" ({spec.name})"
     _say(f"{pool.metadata.name}{which} is ready at {spec.url}/v1, to be watched at {spec.url}/")
 
 

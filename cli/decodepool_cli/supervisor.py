@@ -1,10 +1,10 @@
-"""Workers as processes: started, watched, started again when they die, and ended together.
+"""A pool's processes, workers and gateway: started, watched, started again when they die, and ended together.
 
-Nothing outlives this process. Each worker holds the reading end of a pipe whose writing end is held here alone: when
-this process dies, however it dies, the kernel closes it and the workers end by themselves.
+Nothing outlives this process. Each of them holds the reading end of a pipe whose writing end is held here alone: when
+this process dies, however it dies, the kernel closes it and they end by themselves.
 
-The sockets are held here too, and lent to the workers. So no port can be taken, or answered for, by anybody else while
-a worker is not there; who connects in the meantime waits for the next one.
+The sockets are held here too, and lent to them. So no port can be taken, or answered for, by anybody else while its
+process is not there; who connects in the meantime waits for the next one.
 """
 
 from __future__ import annotations
@@ -48,32 +48,32 @@ GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class WorkerSpec:
-    """One worker: its index, the socket it listens on, where that is reached from this machine, and the other
-    `decodepool serve` arguments that start it.
+class ProcessSpec:
+    """One process: what it is called, the socket it listens on, where that is reached from this machine, and the module
+    and arguments that start it. It takes `--lifeline` and `--inherited` besides, and answers `/readyz` and `/healthz`.
     """
 
-    index: int
+    name: str
     listener: socket.socket
     url: str
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
 
 
 class Supervisor:
-    """Keeps workers alive until told to end. `on_ready` hears of each that becomes ready, each time."""
+    """Keeps processes alive until told to end. `on_ready` hears of each that becomes ready, each time."""
 
     def __init__(
-        self, specs: Sequence[WorkerSpec], drain_seconds: float, on_ready: Callable[[WorkerSpec], None]
+        self, specs: Sequence[ProcessSpec], drain_seconds: float, on_ready: Callable[[ProcessSpec], None]
     ) -> None:
         self._specs = specs
         self._drain_seconds = drain_seconds
         self._on_ready = on_ready
         self._stopping = asyncio.Event()
-        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._lifeline = os.pipe()
 
     async def run(self) -> int:
-        """Run until a signal, or until a worker cannot be kept alive; return the exit code."""
+        """Run until a signal, or until one of them cannot be kept alive; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
@@ -89,12 +89,12 @@ class Supervisor:
 
     @property
     def stopping(self) -> asyncio.Event:
-        """Set once the workers are to end."""
+        """Set once all are to end."""
         return self._stopping
 
     def stop(self) -> None:
-        """Ask every worker to drain; asked again, to end now. From here on the workers alone hold their sockets, and
-        a port is free when its worker is gone.
+        """Ask all of them to drain; asked again, to end now. From here on they alone hold their sockets, and a port is
+        free when its process is gone.
         """
         self._stopping.set()
         for spec in self._specs:
@@ -103,10 +103,10 @@ class Supervisor:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
-    async def spawn(self, spec: WorkerSpec) -> asyncio.subprocess.Process:
-        """Start a worker in a session of its own, so that a terminal's Ctrl-C reaches it through here alone."""
+    async def spawn(self, spec: ProcessSpec) -> asyncio.subprocess.Process:
+        """Start a process in a session of its own, so that a terminal's Ctrl-C reaches it through here alone."""
         lifeline, listener = self._lifeline[0], spec.listener.fileno()
-        command = [sys.executable, "-m", "decodepool_cli", "serve", *spec.arguments]
+        command = [sys.executable, "-m", *spec.command]
         process = await asyncio.create_subprocess_exec(
             *command,
             f"--lifeline={lifeline}",
@@ -117,13 +117,13 @@ class Supervisor:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        self._processes[spec.index] = process
+        self._processes[spec.name] = process
         if self._stopping.is_set():  # it came while the process was being made
             self.stop()
         return process
 
-    async def exit_code(self, spec: WorkerSpec, process: asyncio.subprocess.Process) -> int:
-        """Wait for a worker's end; once all are to end, no longer than its drain and some grace."""
+    async def exit_code(self, spec: ProcessSpec, process: asyncio.subprocess.Process) -> int:
+        """Wait for a process's end; once all are to end, no longer than its drain and some grace."""
         ended = asyncio.create_task(process.wait())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -131,14 +131,14 @@ class Supervisor:
         try:
             code = await asyncio.wait_for(asyncio.shield(ended), self._patience())
         except TimeoutError:
-            logger.warning("worker %d did not end in time: killed", spec.index)
+            logger.warning("%s did not end in time: killed", spec.name)
             process.kill()
             code = await ended
-        del self._processes[spec.index]
+        del self._processes[spec.name]
         return code
 
-    def ready(self, spec: WorkerSpec) -> None:
-        """Tell that a worker is ready."""
+    def ready(self, spec: ProcessSpec) -> None:
+        """Tell that a process is ready."""
         self._on_ready(spec)
 
     def _patience(self) -> float | None:
@@ -151,16 +151,16 @@ class Supervisor:
 
 
 class _Keeper:
-    """Keeps one worker alive."""
+    """Keeps one process alive."""
 
-    def __init__(self, supervisor: Supervisor, spec: WorkerSpec, http: aiohttp.ClientSession) -> None:
+    def __init__(self, supervisor: Supervisor, spec: ProcessSpec, http: aiohttp.ClientSession) -> None:
         self._supervisor = supervisor
         self._spec = spec
         self._http = http
         self._ready_at: float | None = None
 
     async def keep(self) -> int:
-        """Run the worker again and again until all are to end; return the exit code that this is worth."""
+        """Run the process again and again until all are to end; return the exit code that this is worth."""
         quick_ends = 0
         while not self._supervisor.stopping.is_set():
             code, last_words = await self._live_once()
@@ -177,17 +177,17 @@ class _Keeper:
         return DONE
 
     def _was_steady(self) -> bool:
-        """Whether the worker was ready for long. Loading counts for nothing: it may take minutes to fail."""
+        """Whether it was ready for long. Loading counts for nothing: it may take minutes to fail."""
         return self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_SECONDS
 
     def _give_up(self, code: int, last_words: str) -> None:
         """End the whole pool: what it lacks will not come by itself."""
         manner = f"ended {QUICK_ENDS} times in a row, with {_manner(code)}"
-        logger.critical("worker %d %s: giving up; it said: %s", self._spec.index, manner, last_words)
+        logger.critical("%s %s: giving up; it said: %s", self._spec.name, manner, last_words)
         self._supervisor.stop()
 
     async def _live_once(self) -> tuple[int, str]:
-        """Run the worker to its end; return its exit code and its last words."""
+        """Run the process to its end; return its exit code and its last words."""
         self._ready_at = None
         process = await self._supervisor.spawn(self._spec)
         assert process.stderr is not None  # it is a pipe
@@ -212,7 +212,7 @@ class _Keeper:
                 self._supervisor.ready(self._spec)
             if self._ready_at is not None:
                 failures = 0 if await self._answers("/healthz") else failures + 1
-        logger.error("worker %d does not answer its liveness probe: killed", self._spec.index)
+        logger.error("%s does not answer its liveness probe: killed", self._spec.name)
         with suppress(ProcessLookupError):
             process.kill()
 
@@ -224,7 +224,7 @@ class _Keeper:
             return False
 
     async def _pause(self, code: int, seconds: float) -> None:
-        logger.error("worker %d ended with %s: starting it again in %g s", self._spec.index, _manner(code), seconds)
+        logger.error("%s ended with %s: starting it again in %g s", self._spec.name, _manner(code), seconds)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._supervisor.stopping.wait(), seconds)
 

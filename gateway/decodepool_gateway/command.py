@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -49,19 +50,22 @@ def gateway(
     drain_timeout: Annotated[
         float, typer.Option(min=0, max=86_400, help="Seconds that running streams have after SIGTERM.")
     ] = 30.0,
+    lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
+    inherited: Annotated[int | None, typer.Option(hidden=True, min=3, help="Listen on this descriptor.")] = None,
     log_plain: Annotated[bool, typer.Option("--log-plain", help="Log plain lines, not JSON objects.")] = False,
 ) -> int:
     """Stand before a pool's workers: one endpoint for all of them."""
     keys = _keys(api_keys)
     discovery = _discovery(namespace, service, worker)
     try:
-        listener = listening_socket(host, port)
+        listener = listening_socket(host, port) if inherited is None else socket.socket(fileno=inherited)
     except OSError as error:
         raise typer.BadParameter(str(error), param_hint="--port") from None
     configure_logging(as_json=not log_plain)
     address, taken = listener.getsockname()[:2]
     logger.info("pool %s: listening on %s:%d", pool, address, taken)
-    options = GatewayOptions(pool, discovery, keys, QueueLimits(queue_length, queue_timeout), drain_timeout)
+    limits = QueueLimits(queue_length, queue_timeout)
+    options = GatewayOptions(pool, discovery, keys, limits, drain_timeout, lifeline)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve_until_stopped(options, listener))
 

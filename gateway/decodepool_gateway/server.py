@@ -33,18 +33,23 @@ LAST_WORDS_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """How to stand before a pool. `drain_timeout_seconds` is what requests have after the first signal."""
+    """How to stand before a pool. `drain_timeout_seconds` is what requests have after the first signal.
+
+    `lifeline` is a descriptor whose writing end a parent holds: when it closes, the parent is dead, and this process
+    ends.
+    """
 
     pool: str
     discovery: Discovery
     keys: KeyFile
     queue: QueueLimits = field(default_factory=QueueLimits)
     drain_timeout_seconds: float = 30.0
+    lifeline: int | None = None
 
 
 async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) -> int:
     """Serve until a signal; return the exit code."""
-    signals = Signals()
+    signals = Signals(options.lifeline)
     gateway = Gateway(options.pool, options.keys, options.queue)
     try:
         async with asyncio.TaskGroup() as group:
@@ -106,19 +111,33 @@ async def _drain(gateway: Gateway, connections: Connections, signals: Signals, t
 
 
 class Signals:
-    """The first SIGTERM or SIGINT, and the second."""
+    """The first SIGTERM or SIGINT, and the second. A cut lifeline is both at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, lifeline: int | None = None) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._came)
+        self._lifeline = lifeline
+        if lifeline is not None:
+            self._loop.add_reader(lifeline, self._orphaned)
 
     def _came(self) -> None:
         (self.second if self.first.is_set() else self.first).set()
 
+    def _orphaned(self) -> None:
+        logger.warning("the parent process is gone: ending")
+        self._let_go()
+        self.first.set()
+        self.second.set()
+
+    def _let_go(self) -> None:
+        if self._lifeline is not None:
+            self._loop.remove_reader(self._lifeline)
+
     def remove(self) -> None:
         """Give the signals back."""
+        self._let_go()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(number)

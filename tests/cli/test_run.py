@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from decodepool_cli import supervisor
@@ -63,10 +64,12 @@ def start(tmp_path: Path) -> Iterator[Callable[[dict[str, Any], int], Running]]:
 
 
 def neighbouring_ports() -> int:
-    """The first of two free ports."""
+    """The first of three free ports."""
     while True:
         port = free_port()
-        with suppress(OSError), listening_socket("127.0.0.1", port), listening_socket("127.0.0.1", port + 1):
+        with suppress(OSError), ExitStack() as held:
+            for each in range(port, port + 3):
+                held.enter_context(listening_socket("127.0.0.1", each))
             return port
 
 
@@ -78,18 +81,17 @@ def ready(port: int) -> bool:
 def test_a_dead_worker_is_started_again_and_all_end_together(start: Start, untold: Path) -> None:
     port = neighbouring_ports()
     running = start(pool(untold, replicas=2), port)
-    until(lambda: ready(port) and ready(port + 1))
+    until(lambda: ready(port) and ready(port + 1) and ready(port + 2))
     running.says("worker 1) is ready")
-    assert call(f"http://127.0.0.1:{port}/v1/models")[1]["data"][0]["id"] == "small"
     workers = running.children()
-    assert len(workers) == 2
+    assert len(workers) == 3
     os.kill(workers[0], signal.SIGKILL)
     until(lambda: not is_alive(workers[0]))
     with pytest.raises(OSError, match="in use"):
-        listening_socket("127.0.0.1", port)
-    assert call(f"http://127.0.0.1:{port}/healthz")[0] == 200  # who asks meanwhile waits for the next worker
+        listening_socket("127.0.0.1", port + 1)
+    assert call(f"http://127.0.0.1:{port + 1}/healthz")[0] == 200  # who asks meanwhile waits for the next worker
     running.says("SIGKILL: starting it again")
-    until(lambda: ready(port) and ready(port + 1) and len(running.children()) == 2)
+    until(lambda: ready(port + 1) and ready(port + 2) and len(running.children()) == 3)
     workers = running.children()
     running.signal()
     assert running.end() == 0
@@ -97,15 +99,39 @@ def test_a_dead_worker_is_started_again_and_all_end_together(start: Start, untol
 
 
 @pytest.mark.slow
-def test_workers_do_not_outlive_a_killed_parent(start: Start, untold: Path) -> None:
-    port = free_port()
-    running = start(pool(untold), port)
+def test_several_workers_have_one_endpoint(start: Start, untold: Path) -> None:
+    """A gateway at the pool's port, which finds sessions on either worker and is started again when it dies."""
+    port = neighbouring_ports()
+    pool_url = f"http://127.0.0.1:{port}"
+    running = start(pool(untold, replicas=2), port)
+    running.says(f"small is ready at {pool_url}/v1")
+    until(lambda: call(pool_url + "/v1/capacity")[1]["sessions"]["free"] == 4)
+    assert call(pool_url + "/v1/models")[1]["data"][0]["id"] == "small"
+    made = [call(pool_url + "/v1/sessions", {"tokens": [1, 2]})[1]["id"] for _ in range(4)]
+    for each in made:
+        assert call(f"{pool_url}/v1/sessions/{each}")[0] == 200
+    on = [[session["id"] for session in call(f"http://127.0.0.1:{port + i}/v1/sessions")[1]["data"]] for i in (1, 2)]
+    assert [len(ids) for ids in on] == [2, 2]
+    (gateway,) = [each for each in running.children() if "decodepool_gateway" in psutil.Process(each).cmdline()]
+    os.kill(gateway, signal.SIGKILL)
+    running.says("gateway ended with signal SIGKILL: starting it again")
+    until(lambda: call(f"{pool_url}/v1/sessions/{made[0]}")[0] == 200)
+    processes = running.children()
+    running.signal()
+    assert running.end() == 0
+    assert not any(map(is_alive, processes))
+
+
+@pytest.mark.slow
+def test_nothing_outlives_a_killed_parent(start: Start, untold: Path) -> None:
+    port = neighbouring_ports()
+    running = start(pool(untold, replicas=2), port)
     until(lambda: ready(port))
-    workers = running.children()
+    processes = running.children()
+    assert len(processes) == 3
     running.signal(signal.SIGKILL)
     running.end()
-    assert workers
-    until(lambda: not any(map(is_alive, workers)), 5)
+    until(lambda: not any(map(is_alive, processes)), 5)
 
 
 @pytest.mark.slow
@@ -216,8 +242,8 @@ def test_a_worker_that_ends_again_and_again_ends_the_pool_with_its_reason(
     monkeypatch.setattr(supervisor, "STEADY_SECONDS", 0.0)
     monkeypatch.setattr(supervisor, "QUICK_ENDS", 3)
     with listeners("127.0.0.1", 0, 1) as (listener,):
-        arguments = (str(untold), "--context=64", "--memory=1MiB")
-        spec = supervisor.WorkerSpec(7, listener, url_of(listener), arguments)
+        command = ("decodepool_cli", "serve", str(untold), "--context=64", "--memory=1MiB")
+        spec = supervisor.ProcessSpec("worker 7", listener, url_of(listener), command)
         running = supervisor.Supervisor([spec], 1.0, lambda _: pytest.fail("it is not ready")).run()
         assert asyncio.run(asyncio.wait_for(running, START_SECONDS)) == 1
     assert caplog.text.count("starting it again") == 2
