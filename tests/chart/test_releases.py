@@ -16,7 +16,7 @@ from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import ClusterFault
 from decodepool_operator.crd import NAME
 
-from tests.chart.rendering import CHART
+from tests.chart.rendering import CHART, Helm
 from tests.sizing.manifest_cases import SMALLEST
 
 pytestmark = pytest.mark.cluster
@@ -170,6 +170,20 @@ def test_a_namespace_with_a_pool_in_it_can_be_deleted_without_an_operator(releas
     release.server.kubectl("create", "namespace", "brief")
     create(release.server, "smollm2", "-n", "brief")
     release.server.kubectl("delete", "namespace", "brief", "--timeout=60s")
+
+
+def test_its_pods_are_admitted_where_only_restricted_ones_are(release: Release, helm: Helm) -> None:
+    server, namespace = release.server, release.namespace
+    server.kubectl("create", "namespace", namespace)
+    server.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    release.install()
+    deadline = time.monotonic() + 60
+    while not server.items("pods", namespace):
+        assert time.monotonic() < deadline, server.kubectl("get", "events", "-n", namespace)
+        time.sleep(0.2)
+    test_pod = helm.objects()["Pod", "decodepool-operator-test"]
+    test_pod["metadata"]["namespace"] = namespace
+    server.kubectl("create", "--dry-run=server", "-f", "-", given=json.dumps(test_pod))
 
 
 ASKED = {
