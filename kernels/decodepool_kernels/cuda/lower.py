@@ -36,6 +36,8 @@ from decodepool_kernels.cuda.records import (
 LOG2_E = 1.4426950408889634
 PAIR_THREADS = 128
 WIDE_THREADS = 384
+FOLD_DIMS = 128
+"""Threads that fold attention's states for as many dims."""
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
 
@@ -341,7 +343,7 @@ class Lowering:
         self._emit(kernel, operands, (q,), (out,), threads=threads, defines={"HEAD_DIM": head_dim})
 
     def _fold(self, op: g.Attention) -> None:
-        out, grid = self._place(op.out), _elements(op.out.width, 4 * PAIR_THREADS)
+        out, grid = self._place(op.out), _elements(op.out.width, FOLD_DIMS)
         operands = (*self._partials(op), pointer(self.step))
         self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS)
 
@@ -354,7 +356,8 @@ class Lowering:
     def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
         out, width = self._place(op.out), op.out.width
         operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step))
-        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        groups = slice_threads(width) // 32
+        defines, threads = {"PLANES": planes, "GROUPS": groups, **slice_held(width)}, FOLD_DIMS * groups
         self._emit("fold_quantise", operands, (out,), (target,), grid=_slices, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:

@@ -60,6 +60,7 @@ HELD = {"ITEMS": (1, 4, 8, 14)}
 PLANES = {"PLANES": (2, 3), **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
+FOLDS = {"PLANES": (2, 3), "GROUPS": (1, 4, 8), "ITEMS": (1, 2)}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
@@ -83,7 +84,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", {"HEAD_DIM": HEAD_DIMS, **STAGES}),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only="sm_90a"),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", {}),
-        Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", PLANES),
+        Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", FOLDS),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
         Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),
