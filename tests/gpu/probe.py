@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 Build = Callable[[Graph, dict[str, Tensor]], Tensor]
 """Records operations on the inputs by name; returns the tensor to be read back."""
 
-MAX_ROWS, TABLE_WIDTH, COLUMNS = 256, 64, 256
+MAX_ROWS, TABLE_WIDTH, COLUMNS = 256, 512, 256
 LIMITS = StepLimits(MAX_ROWS, slots=MAX_ROWS, pages=1 << 20, table_width=TABLE_WIDTH, vocabulary_size=1 << 20)
 
 

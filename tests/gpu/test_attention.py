@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Tensor
 
@@ -42,19 +42,40 @@ CUTS = ((256, 0), (256, 32), (77, None), (33, 132), (9, None), (5, None))
 """Rows a step, and thread blocks for wide units: none, few, many, as many as it likes."""
 
 
+def as_q8_0(values: Floats) -> Floats:
+    """Return what q8_0 keeps of rows of whole blocks of 32."""
+    blocks = values.reshape(-1, 32)
+    scales = (np.abs(blocks).max(1, keepdims=True) / np.float32(127)).astype(np.float16).astype(np.float32)
+    codes = np.clip(np.rint(blocks / scales), -127, 127)
+    kept: Floats = (scales * codes).astype(np.float16).astype(np.float32)
+    return kept.reshape(values.shape)
+
+
 class Session:
     """One session's queries, keys and values, and a probe that attends. `dirt` is the key of token 1 and the value of
-    token 2.
+    token 2; `coarse` are keys and values that q8_0 keeps as they are.
     """
 
     def __init__(
-        self, gpu: Gpu, heads: int, kv_heads: int, dim: int, *, pages: KvPages | None = None, dirt: float | None = None
+        self,
+        gpu: Gpu,
+        heads: int,
+        kv_heads: int,
+        dim: int,
+        *,
+        kind: str = "f16",
+        coarse: bool = False,
+        tokens: int = TOKENS,
+        pages: KvPages | None = None,
+        dirt: float | None = None,
     ) -> None:
         self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
-        self.pages = pages or KvPages(gpu, [(kv_heads, dim)], 2 * PAGES)
+        self.pages = pages or KvPages(gpu, [(kv_heads, dim)], max(2 * PAGES, tokens // 64), kind)
         self.q, self.k, self.v = (
-            numbers(seed, TOKENS, count * dim) for seed, count in ((1, heads), (2, kv_heads), (3, kv_heads))
+            numbers(seed, tokens, count * dim) for seed, count in ((1, heads), (2, kv_heads), (3, kv_heads))
         )
+        if coarse:
+            self.k, self.v = as_q8_0(self.k), as_q8_0(self.v)
         if dirt is not None:
             self.k[1] = self.v[2] = dirt
         self.probe = Probe(gpu, {"q": self.q, "k": self.k, "v": self.v}, self._build, pages=self.pages)
@@ -65,9 +86,9 @@ class Session:
 
     def prefilled(self, chunk: int, pages: Sequence[int], **cut: int) -> Floats:
         """Return every row, in steps of `chunk` rows."""
-        firsts = range(0, TOKENS, chunk)
+        count = len(self.q)
         return np.concatenate(
-            [self.probe.step(Rows(range(f, min(f + chunk, TOKENS)), pages, f), **cut) for f in firsts]
+            [self.probe.step(Rows(range(f, min(f + chunk, count)), pages, f), **cut) for f in range(0, count, chunk)]
         )
 
     def reference(self, positions: Sequence[int]) -> NDArray[np.float64]:
@@ -104,8 +125,31 @@ def test_attention_is_near_f64_and_the_same_bytes_however_it_is_cut(gpu: Gpu, sh
             assert alone.tobytes() == rows[position].tobytes(), (position, cut)
 
 
-def test_sessions_in_one_step_do_not_meet(gpu: Gpu) -> None:
-    session = Session(gpu, 32, 8, 128)
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_rows_at_32k_tokens_have_the_same_bytes_alone_and_with_all_others(gpu: Gpu, kind: str) -> None:
+    session = Session(gpu, 8, 2, 64, kind=kind, tokens=32768)
+    rows = session.prefilled(256, range(512))
+    for position in (8191, 16384, 32766, 32767):
+        for cut in ({"blocks_at_once": 10**6}, {"blocks_at_once": 0}, {"partial_slots": 0}):
+            alone = session.probe.step(Rows([position], range(512), position), **cut)
+            assert alone.tobytes() == rows[position].tobytes(), (position, cut)
+    assert session.probe.step(Rows(range(32700, 32768), range(512), 32700)).tobytes() == rows[32700:].tobytes()
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] % 32 == 0], ids=str)
+def test_q8_0_pages_give_the_bytes_of_f16_pages_that_hold_the_same(gpu: Gpu, shape: tuple[int, int, int]) -> None:
+    rows = Session(gpu, *shape, coarse=True).prefilled(256, range(PAGES))
+    session = Session(gpu, *shape, kind="q8_0")
+    for chunk in (5, 77, 256):
+        assert session.prefilled(chunk, range(PAGES)).tobytes() == rows.tobytes(), chunk
+    for position in POSITIONS:
+        alone = session.probe.step(Rows([position], range(PAGES), position))
+        assert alone.tobytes() == rows[position].tobytes(), position
+
+
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_sessions_in_one_step_do_not_meet(gpu: Gpu, kind: str) -> None:
+    session = Session(gpu, 32, 8, 128, kind=kind)
     rows = session.prefilled(256, range(PAGES))
     mixed = [Rows([position], range(PAGES), position) for position in POSITIONS]
     mixed[4:4] = [Rows(range(600, 633), range(PAGES), 600), Rows(range(1, 70), range(PAGES), 1)]
@@ -114,9 +158,10 @@ def test_sessions_in_one_step_do_not_meet(gpu: Gpu) -> None:
         assert session.probe.step(*mixed, wide_at_once=at_once).tobytes() == wanted.tobytes(), at_once
 
 
+@pytest.mark.parametrize("kind", KV_BITS)
 @pytest.mark.parametrize("dirt", [np.nan, np.inf, 1e30], ids=str)
-def test_what_lies_behind_a_row_in_its_page_does_not_reach_it(gpu: Gpu, dirt: float) -> None:
-    clean = Session(gpu, 8, 4, 64)
+def test_what_lies_behind_a_row_in_its_page_does_not_reach_it(gpu: Gpu, dirt: float, kind: str) -> None:
+    clean = Session(gpu, 8, 4, 64, kind=kind)
     before = clean.probe.step(Rows([100], [0, 1], 70))
     dirty = Session(gpu, 8, 4, 64, pages=clean.pages, dirt=dirt)
     for token in (1, 2):
@@ -124,8 +169,9 @@ def test_what_lies_behind_a_row_in_its_page_does_not_reach_it(gpu: Gpu, dirt: fl
     assert clean.probe.step(Rows([100], [0, 1], 70)).tobytes() == before.tobytes()
 
 
+@pytest.mark.parametrize("kind", KV_BITS)
 @pytest.mark.parametrize("token", [1, 2])
-def test_a_key_or_value_that_is_not_a_number_shows_in_every_row_that_sees_it(gpu: Gpu, token: int) -> None:
-    session = Session(gpu, 8, 4, 64, dirt=np.nan)
+def test_a_key_or_value_that_is_not_a_number_shows_in_every_row_that_sees_it(gpu: Gpu, token: int, kind: str) -> None:
+    session = Session(gpu, 8, 4, 64, kind=kind, dirt=np.nan)
     session.probe.step(Rows([token], [0], 0))
     assert np.isnan(session.probe.step(Rows([100], [0], 1))).all()

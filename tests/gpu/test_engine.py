@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import MeasuredEngine, Wanted, read_model
 from decodepool_worker.engine.open_cuda import open_on_gpu
@@ -79,6 +80,14 @@ def test_every_model_is_near_f64_and_passes_every_gate(tiny: Tiny, tiny_file: Ma
     path = tiny_file(tiny)
     with opened(path) as engine:
         assert kl(Reference(path).logits(TOKENS), all_logits(engine, TOKENS)) < MOST_KL
+        results = list(run_gates(Lab(engine)))
+    assert [result.difference for result in results] == [None] * len(GATES)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("tiny", [VARIANTS[-1], WEIGHT_TYPES[2]], ids=str)
+def test_q8_0_keys_and_values_pass_every_gate(tiny: Tiny, tiny_file: MakeFile) -> None:
+    with opened(tiny_file(tiny), replace(ON_GPU, kv_type=KVType.Q8_0)) as engine:
         results = list(run_gates(Lab(engine)))
     assert [result.difference for result in results] == [None] * len(GATES)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
-from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.products import MOST_PARTS, SLICES
 from decodepool_kernels.cuda.records import (
     ROW_THREADS,
@@ -36,8 +36,6 @@ from decodepool_kernels.cuda.records import (
 LOG2_E = 1.4426950408889634
 PAIR_THREADS = 128
 WIDE_THREADS = 384
-FOLD_DIMS = 128
-"""Threads that fold attention's states for as many dims."""
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
 
@@ -339,11 +337,15 @@ class Lowering:
     def _attend(
         self, kernel: str, operands: Sequence[Operand], q: Buffer, out: Buffer, *, threads: int, head_dim: int
     ) -> None:
-        operands = (*operands, pointer(self.step))
-        self._emit(kernel, operands, (q,), (out,), threads=threads, defines={"HEAD_DIM": head_dim})
+        operands, defines = (*operands, pointer(self.step)), {"HEAD_DIM": head_dim, **self._kv_bits}
+        self._emit(kernel, operands, (q,), (out,), threads=threads, defines=defines)
+
+    @property
+    def _kv_bits(self) -> dict[str, int]:
+        return {"KV_BITS": self.pages.kv_bits}
 
     def _fold(self, op: g.Attention) -> None:
-        out, grid = self._place(op.out), _elements(op.out.width, FOLD_DIMS)
+        out, grid = self._place(op.out), _elements(op.out.width, 4 * PAIR_THREADS)
         operands = (*self._partials(op), pointer(self.step))
         self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS)
 
@@ -356,16 +358,16 @@ class Lowering:
     def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
         out, width = self._place(op.out), op.out.width
         operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step))
-        groups = slice_threads(width) // 32
-        defines, threads = {"PLANES": planes, "GROUPS": groups, **slice_held(width)}, FOLD_DIMS * groups
+        threads = slice_threads(width)
+        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=_slices, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:
         k, v = self.value(op.k), self.value(op.v)
         sizes = (ctypes.c_longlong(self._stride(op.k.width)), ctypes.c_int(op.kv_heads), ctypes.c_int(head_dim))
-        grid = _elements(op.k.width, 4 * PAIR_THREADS)
+        grid = _elements(op.k.width, PAIR_THREADS * (4 if self.pages.kv_bits == KV_BITS["f16"] else 1))
         operands = (k, v, *sizes, layer, pointer(self.step))
-        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS)
+        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=self._kv_bits)
 
     def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> None:
         """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
@@ -375,8 +377,12 @@ class Lowering:
         strides = [ctypes.c_longlong(self._stride(tensor.width)) for tensor in (op.q, op.k)]
         counts = (op.heads, op.kv_heads, head_dim, len(rotation.frequencies), int(rotation.interleaved))
         operands = (q, strides[0], k, v, strides[1], *map(ctypes.c_int, counts), table, layer, pointer(self.step))
-        grid = _elements((op.heads + op.kv_heads) * head_dim // 2, PAIR_THREADS)
-        self._emit("rope_append", operands, (q, k, v, table), (q,), grid=grid, threads=PAIR_THREADS)
+        heads, threads = op.heads + op.kv_heads, PAIR_THREADS
+        grid = _elements(heads * head_dim // 2, PAIR_THREADS)
+        if self.pages.kv_bits != KV_BITS["f16"]:
+            grid, threads = _elements(heads, 1), head_dim
+        reads, defines = (q, k, v, table), self._kv_bits
+        self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines)
 
     def _logits(self, op: g.Logits) -> None:
         matrix, graph = self.weights.matrices[op.matrix.name], op.x.graph

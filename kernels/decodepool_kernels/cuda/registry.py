@@ -60,8 +60,10 @@ HELD = {"ITEMS": (1, 4, 8, 14)}
 PLANES = {"PLANES": (2, 3), **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
+PAGES = {"KV_BITS": (8, 16)}
 FOLDS = {"PLANES": (2, 3), "GROUPS": (1, 4, 8), "ITEMS": (1, 2)}
-WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **STAGES}
+ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, **STAGES}
+WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
 KERNELS: dict[str, Kernel] = {
@@ -79,9 +81,9 @@ KERNELS: dict[str, Kernel] = {
         Kernel("matmul_f32.cu", "W x + b", "itself at any width", {}),
         Kernel("rope_table.cu", "cos and sin of position * frequency", "itself at any width", {}),
         Kernel("rope.cu", "each pair turned by its angle", "itself at any width", {}),
-        Kernel("rope_append.cu", "each pair turned; f16 of the turned k and of v", "rope, append", {}),
-        Kernel("append.cu", "f16 of x at its place in its page, to the bit", "itself at any width", {}),
-        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", {"HEAD_DIM": HEAD_DIMS, **STAGES}),
+        Kernel("rope_append.cu", "each pair turned; f16 of the turned k and of v", "rope, append", PAGES),
+        Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
+        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only="sm_90a"),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", {}),
         Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", FOLDS),

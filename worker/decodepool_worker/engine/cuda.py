@@ -9,7 +9,7 @@ import numpy as np
 from decodepool_kernels.cuda.backend import CudaBackend, Settings
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.draws import DeviceDraw
-from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.records import Weights
 from decodepool_kernels.graph import Graph
 from decodepool_sizing.capacity import CapacityPlan
@@ -27,8 +27,8 @@ from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sample
 
 def check_kv_type(kv_type: KVType) -> None:
     """Raise BadModelFile for keys and values that the CUDA kernels do not keep."""
-    if kv_type is not KVType.F16:
-        raise BadModelFile(f"kv type {kv_type.value}: the CUDA engine keeps f16 only")
+    if kv_type not in KV_BITS:
+        raise BadModelFile(f"kv type {kv_type}: the CUDA engine keeps {' or '.join(KV_BITS)}")
 
 
 class CudaEngine:
@@ -50,7 +50,7 @@ class CudaEngine:
         check_kv_type(plan.kv_type)
         heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
         self._gpu = gpu
-        self._pages = KvPages(gpu, heads, plan.page_count)
+        self._pages = KvPages(gpu, heads, plan.page_count, plan.kv_type.value)
         self._backend = CudaBackend(
             gpu,
             graph,

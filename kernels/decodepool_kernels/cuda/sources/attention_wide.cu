@@ -3,66 +3,21 @@
 //
 // A unit is up to 128 places of one kv head, 64 a team, against every block that they see. Where there are few units, `splits` thread blocks share one:
 // each takes every splits-th group of 8 blocks, and a group's state waits for its turn to be folded into the unit's total, which then lies in
-// global memory. A third warpgroup's first thread brings keys, values, keys, ... The values of a block and the scores of the next are in flight together.
-#include "pages.cuh"
-#include "pipe.cuh"
-#include "softmax.cuh"
-#include "step.cuh"
+// global memory. A third warpgroup brings keys, values, keys, ... The values of a block and the scores of the next are in flight together.
 #include "warpgroup.cuh"
+#include "wide_pages.cuh"
 
 #define STEPS (HEAD_DIM / 16)
 #define DIM_TILES (HEAD_DIM / 8)
 #define PANELS (HEAD_DIM / 64)
 #define PANEL_BYTES (PAGE_TOKENS * 128)
-#define HALF_BYTES (PAGE_TOKENS * HEAD_DIM * 2)
 #define TEAM_PLACES 64
 #define TEAM_THREADS 128
 #define WORKERS (2 * TEAM_THREADS)
 #define QUERY_BYTES (TEAM_PLACES * HEAD_DIM * 2)
 
-typedef Pipe<STAGES, HALF_BYTES> HalfPipe;
-
-struct Unit {
-  int row, rows, blocks, split, splits, slot, kv_head;
-
-  METHOD int after(int block) const { return block + 1 + (block % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 ? FOLDED_BLOCKS * (splits - 1) : 0); }
-  METHOD bool closes_group(int block) const { return block % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || block == blocks - 1; }
-};
-
-// What every unit of a launch shares.
-struct Geometry {
-  const int* step;
-  int kv_heads, group;
-
-  METHOD int items() const { return step[WIDE_UNITS] * kv_heads; }
-  METHOD Unit at(int item) const {
-    const int* words = step + step[UNITS_AT] + (step[UNITS] + item / kv_heads) * UNIT_WORDS;
-    const int kv_head = item % kv_heads;
-    return {words[WIDE_ROW], words[WIDE_ROWS], words[WIDE_BLOCKS], words[WIDE_SPLIT], words[WIDE_SPLITS], words[WIDE_TILE] * kv_heads + kv_head, kv_head};
-  }
-};
-
-// By one thread: the halves of every block of every unit of this thread block.
-DEVICE void bring_pages(HalfPipe pipe, const Geometry& geometry, const u8* layer) {
-  for (int item = blockIdx.x; item < geometry.items(); item += gridDim.x) {
-    const Unit unit = geometry.at(item);
-    const int* pages = page_table(geometry.step, unit.row);
-    int block = FOLDED_BLOCKS * unit.split, page = pages[block];
-    while (block < unit.blocks) {
-      const int next = unit.after(block), following = next < unit.blocks ? pages[next] : 0;
-      const u8* halves = layer + ((size_t)page * geometry.kv_heads + unit.kv_head) * 2 * HALF_BYTES;
-      for (int half = 0; half < 2; half++) {
-        pipe.claim(HALF_BYTES);
-        copy_run(pipe.slot(), halves + half * HALF_BYTES, HALF_BYTES, pipe.filled(), STAYS);
-        pipe.pass();
-      }
-      block = next, page = following;
-    }
-  }
-}
-
 // A reading warp is done with a slot that the tensor cores alone have read.
-DEVICE void give_back(const HalfPipe& pipe) {
+DEVICE void give_back(const TilePipe& pipe) {
   __syncwarp();
   if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled() + 8) : "memory");
 }
@@ -199,11 +154,11 @@ struct Places {
 };
 
 // The same address for the whole warp, as the products want it.
-DEVICE u32 slot_of(const HalfPipe& pipe) { return __shfl_sync(~0u, pipe.slot(), 0); }
+DEVICE u32 slot_of(const TilePipe& pipe) { return __shfl_sync(~0u, pipe.slot(), 0); }
 
 // A unit's blocks one after the other; true where this thread block has finished its rows.
-DEVICE bool attend(Places& places, const Unit& unit, HalfPipe& pipe, const Totals& totals) {
-  int block = FOLDED_BLOCKS * unit.split;
+DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, const Totals& totals) {
+  int block = unit.first();
   places.clear();
   pipe.wait();
   begin_products();
@@ -213,7 +168,7 @@ DEVICE bool attend(Places& places, const Unit& unit, HalfPipe& pipe, const Total
   places.weigh(block);
   for (int next = unit.after(block); next < unit.blocks; next = unit.after(block)) {
     pipe.wait();
-    const HalfPipe values = pipe;
+    const TilePipe values = pipe;
     begin_products();
     places.multiply_values(slot_of(values), 0);
     pipe.pass();
@@ -250,30 +205,44 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
                float scale, const int* step) {
   extern __shared__ __align__(1024) u8 shared[];
   __shared__ u64 barriers[2 * STAGES];
+#if KV_BITS == 8
+  __shared__ u64 raw_barriers[2 * RAW_STAGES];
+#endif
   __shared__ __align__(128) u32 ones[64];
   let_next_start();
-  const Geometry geometry = {step, kv_heads, heads / kv_heads};
-  HalfPipe pipe(shared, barriers);
+  const Geometry geometry = {step, kv_heads, heads / kv_heads, step[WIDE_UNITS] * kv_heads};
+  TilePipe pipe(shared, barriers);
+  u8* own = shared + STAGES * TILE_BYTES + 2 * QUERY_BYTES;
+#if KV_BITS == 8
+  u8* raw_slots = own + WORKERS * (DIM_TILES + 1) * 16;
+  RawPipe raw(raw_slots, raw_barriers);
+  if (threadIdx.x == 0) raw.set(1), pipe.set(WORKERS / 32, FEED_THREADS / 32);
+#else
   if (threadIdx.x == 0) pipe.set(WORKERS / 32);
+#endif
   if (threadIdx.x < 64) ones[threadIdx.x] = ONES;
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   await_previous();
   if (threadIdx.x >= WORKERS) {
+#if KV_BITS == 8
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    bring_pages(pipe, Halves(geometry, layer), raw, raw_slots);
+#else
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (threadIdx.x == WORKERS) bring_pages(pipe, geometry, layer);
+    bring_pages(pipe, Halves(geometry, layer));
+#endif
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(KV_BITS == 8 ? 232 : 240));
   const int team = __shfl_sync(~0u, threadIdx.x / TEAM_THREADS, 0), warp = threadIdx.x >> 5, place = 16 * warp + (threadIdx.x & 31) / 4;
-  u8* own = shared + STAGES * HALF_BYTES + 2 * QUERY_BYTES;
   Places places;
-  places.q_low = __shfl_sync(~0u, shared_address(shared) + STAGES * HALF_BYTES + team * QUERY_BYTES, 0);
+  places.q_low = __shfl_sync(~0u, shared_address(shared) + STAGES * TILE_BYTES + team * QUERY_BYTES, 0);
   places.ones = (u64)((shared_address(ones) >> 4) & 0x3fff) | 8ull << 16 | 8ull << 32;
-  for (int item = blockIdx.x; item < geometry.items(); item += gridDim.x) {
+  for (int item = blockIdx.x; item < geometry.items; item += gridDim.x) {
     const Unit unit = geometry.at(item);
     if (team * TEAM_PLACES >= unit.rows * geometry.group) {
-      for (int block = FOLDED_BLOCKS * unit.split; block < unit.blocks; block = unit.after(block))
+      for (int block = unit.first(); block < unit.blocks; block = unit.after(block))
         for (int half = 0; half < 2; half++) pipe.wait(), give_back(pipe), pipe.pass();
       continue;
     }

@@ -23,8 +23,8 @@ template <int stages, int slot_bytes> struct Pipe {
   METHOD Pipe(const u8* first_slot, const u64* first_barrier) : slots(shared_address(first_slot)), barriers(shared_address(first_barrier)), stage(0), phase(0) {}
 
   // By one thread, before the sides meet.
-  METHOD void set(int reading_warps) const {
-    for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 16 * slot, 1), set_barrier(barriers + 16 * slot + 8, reading_warps);
+  METHOD void set(int reading_warps, int filling_warps = 1) const {
+    for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 16 * slot, filling_warps), set_barrier(barriers + 16 * slot + 8, reading_warps);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   METHOD u32 slot() const { return slots + stage * slot_bytes; }

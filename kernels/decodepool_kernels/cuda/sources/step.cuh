@@ -1,6 +1,8 @@
 // What a step brings to the device: one buffer of int32, copied whole before the first kernel. The host's twin is inputs.py.
 #pragma once
+#include "common.cuh"
 
+#define PAGE_TOKENS 64
 #define MAX_ROWS 256
 
 enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, WIDE_UNITS, HEADER_WORDS = 8 };

@@ -1,0 +1,177 @@
+// What attention's four computing warps work on: units one after the other, and the halves of their blocks' pages. With a copy engine (sm_90) a fifth
+// warp's first thread brings them, queries too; before, the four copy for themselves, piece by piece, and read queries where they lie.
+#pragma once
+#include "pages.cuh"
+#include "pipe.cuh"
+#include "ring.cuh"
+#include "step.cuh"
+
+#define HALF_BYTES head_page_bytes(HEAD_DIM)
+#define COLUMNS 8  // rows of one session x query heads of one kv head
+#define WORKERS 128
+#define ATTENTION_THREADS (WORKERS + (HAS_COPY_ENGINE ? 32 : 0))
+#define QUERY_STRIDE (HEAD_DIM + 8)
+
+struct Unit {
+  int row, rows, block, blocks, chunk, fresh, kv_head, first_head, heads;
+};
+
+// What every unit of a launch shares.
+struct Geometry {
+  const float* q;
+  i64 q_stride;
+  const u8* layer;
+  const int* step;
+  int kv_heads, group, head_tiles, items;
+
+  METHOD Unit at(int item) const {
+    const int* words = step + step[UNITS_AT] + item / (kv_heads * head_tiles) * UNIT_WORDS;
+    const int kv_head = item / head_tiles % kv_heads, first = item % head_tiles * COLUMNS;
+    return {words[UNIT_ROW], words[UNIT_ROWS], words[UNIT_BLOCK], words[UNIT_BLOCKS], words[UNIT_CHUNK], words[UNIT_FRESH],
+            kv_head, kv_head * group + first, min(COLUMNS, group - first)};
+  }
+  METHOD const float* query(const Unit& unit, int column) const {
+    return q + (unit.row + column / unit.heads) * q_stride + (unit.first_head + column % unit.heads) * HEAD_DIM;
+  }
+};
+
+// The halves of the blocks of this thread block's units, in order.
+struct Feed {
+  int item, half, halves, kv_head, page, old_halves;
+  const int* pages;
+
+  METHOD Feed(const Geometry& g) : item(blockIdx.x) { open(g); }
+  METHOD void open(const Geometry& g) {
+    half = halves = old_halves = 0;
+    if (item >= g.items) return;
+    const Unit unit = g.at(item);
+    halves = 2 * unit.blocks;
+    old_halves = 2 * (unit.fresh - unit.block);
+    kv_head = unit.kv_head;
+    pages = page_table(g.step, unit.row) + unit.block;
+    page = pages[0];
+  }
+  METHOD bool is_left() const { return half < halves; }
+
+  // Whether the next half holds nothing that this step writes.
+  METHOD bool is_old() const { return half < old_halves; }
+
+  METHOD const u8* next(const Geometry& g) {
+    const u8* at = g.layer + (((size_t)page * g.kv_heads + kv_head) * 2 + (half & 1)) * HALF_BYTES;
+    if (++half == halves) item += gridDim.x, open(g);
+    else if (!(half & 1)) page = pages[half >> 1];
+    return at;
+  }
+};
+
+DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+
+#if HAS_COPY_ENGINE
+struct Asked {
+  Unit unit;
+  int padding[3];
+  float queries[COLUMNS][QUERY_STRIDE];
+};
+
+struct Shared {
+  Asked asked[2];
+  u64 asked_barriers[4], half_barriers[2 * STAGES];
+};
+
+typedef Pipe<2, sizeof(Asked)> AskedPipe;
+typedef Pipe<STAGES, HALF_BYTES> HalfPipe;
+
+struct Incoming {
+  const Geometry& g;
+  Shared& shared;
+  AskedPipe units;
+  HalfPipe halves;
+  int item;
+
+  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
+      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers), item(blockIdx.x) {
+    if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(WORKERS / 32);
+    __syncthreads();
+  }
+
+  // By one thread.
+  METHOD void ask_unit(int item) {
+    const Unit unit = g.at(item);
+    const int columns = unit.rows * unit.heads;
+    wait_barrier(units.filled() + 8, units.phase ^ 1);
+    Asked& asked = shared.asked[units.stage];
+    asked.unit = unit;
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(units.filled()), "r"(columns * HEAD_DIM * 4) : "memory");
+    for (int column = 0; column < columns; column++)
+      copy_run(shared_address(asked.queries[column]), g.query(unit, column), HEAD_DIM * 4, units.filled(), GOES_FIRST);
+    units.pass();
+  }
+
+  // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
+  METHOD void bring() {
+    Feed feed(g);
+    int asked = feed.item, ahead = 0;
+    while (feed.is_left() && feed.is_old() && ahead < STAGES) ask_half(feed), ahead++;
+    await_previous();
+    for (; asked < g.items && (asked <= feed.item || !feed.is_left()); asked += gridDim.x) ask_unit(asked);
+    while (feed.is_left()) {
+      for (; asked <= feed.item; asked += gridDim.x) ask_unit(asked);
+      ask_half(feed);
+    }
+  }
+  METHOD void ask_half(Feed& feed) {
+    halves.claim(HALF_BYTES);
+    copy_run(halves.slot(), feed.next(g), HALF_BYTES, halves.filled(), GOES_FIRST);
+    halves.pass();
+  }
+
+  METHOD bool open(Unit& unit) {
+    if (item >= g.items) return false;
+    item += gridDim.x;
+    units.wait();
+    unit = shared.asked[units.stage].unit;
+    return true;
+  }
+  METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
+  METHOD void take_queries() { units.give_back<true>(); }
+  METHOD u32 wait() {
+    halves.wait();
+    return halves.stage * HALF_BYTES;
+  }
+  METHOD void done() { halves.give_back<true>(); }
+};
+#else
+struct Shared {
+  u64 half_barriers[1];
+};
+
+struct Incoming {
+  const Geometry& g;
+  Ring<WORKERS, STAGES, HALF_BYTES> ring;
+  Feed feed;
+  int item;
+
+  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), ring(slots, shared.half_barriers, threadIdx.x), feed(g), item(blockIdx.x) {
+    for (int stage = 0; stage < STAGES - 1; stage++) ask_half();
+  }
+  METHOD void ask_half() {
+    if (feed.is_left()) ring.copy(0, feed.next(g), HALF_BYTES, GOES_FIRST);
+    ring.filled();
+  }
+  METHOD bool open(Unit& unit) {
+    if (item >= g.items) return false;
+    unit = g.at(item);
+    item += gridDim.x;
+    return true;
+  }
+  METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
+  METHOD void take_queries() {}
+  METHOD u32 wait() {
+    ring.wait();
+    __syncthreads();
+    ask_half();
+    return ring.take();
+  }
+  METHOD void done() {}
+};
+#endif

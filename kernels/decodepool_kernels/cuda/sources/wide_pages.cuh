@@ -1,0 +1,129 @@
+// Keys, values, keys, ... of the units of attention_wide on their way to the products, as f16: f16 pages as they are, by one thread; q8_0 pages through
+// a ring of their own, from which a warpgroup widens them.
+#pragma once
+#include "pages.cuh"
+#include "pipe.cuh"
+#include "softmax.cuh"
+#include "step.cuh"
+
+#define TILE_BYTES (PAGE_TOKENS * HEAD_DIM * 2)
+#define HALF_BYTES head_page_bytes(HEAD_DIM)
+#define RAW_STAGES 4
+#define FEED_THREADS 128
+
+typedef Pipe<STAGES, TILE_BYTES> TilePipe;
+
+struct Unit {
+  int row, rows, blocks, split, splits, slot, kv_head;
+
+  METHOD int first() const { return FOLDED_BLOCKS * split; }
+  METHOD int after(int block) const { return block + 1 + (block % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 ? FOLDED_BLOCKS * (splits - 1) : 0); }
+  METHOD bool closes_group(int block) const { return block % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || block == blocks - 1; }
+};
+
+// What every unit of a launch shares.
+struct Geometry {
+  const int* step;
+  int kv_heads, group, items;
+
+  METHOD Unit at(int item) const {
+    const int* words = step + step[UNITS_AT] + (step[UNITS] + item / kv_heads) * UNIT_WORDS;
+    const int kv_head = item % kv_heads;
+    return {words[WIDE_ROW], words[WIDE_ROWS], words[WIDE_BLOCKS], words[WIDE_SPLIT], words[WIDE_SPLITS], words[WIDE_TILE] * kv_heads + kv_head, kv_head};
+  }
+};
+
+// The halves of every block of every unit of this thread block, in order.
+struct Halves {
+  const Geometry& geometry;
+  const u8* layer;
+  const int* pages;
+  Unit unit;
+  int item, block, page, half;
+
+  METHOD Halves(const Geometry& geometry, const u8* layer) : geometry(geometry), layer(layer), item(blockIdx.x), half(0) { open(); }
+  METHOD bool are_left() const { return item < geometry.items; }
+  METHOD void open() {
+    if (!are_left()) return;
+    unit = geometry.at(item);
+    pages = page_table(geometry.step, unit.row);
+    block = unit.first();
+    page = pages[block];
+  }
+  METHOD const u8* next() {
+    const u8* at = layer + (((size_t)page * geometry.kv_heads + unit.kv_head) * 2 + half) * HALF_BYTES;
+    half ^= 1;
+    if (half) return at;
+    block = unit.after(block);
+    if (block < unit.blocks) page = pages[block];
+    else item += gridDim.x, open();
+    return at;
+  }
+};
+
+#if KV_BITS == 16
+DEVICE void bring_pages(TilePipe tiles, Halves halves) {
+  if (threadIdx.x % FEED_THREADS != 0) return;
+  while (halves.are_left()) {
+    tiles.claim(HALF_BYTES);
+    copy_run(tiles.slot(), halves.next(), HALF_BYTES, tiles.filled(), STAYS);
+    tiles.pass();
+  }
+}
+#else
+typedef Pipe<RAW_STAGES, HALF_BYTES> RawPipe;
+
+DEVICE void store_matrices(u32 at, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],{%1,%2,%3,%4};" ::"r"(at), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+DEVICE void store_transposed(u32 at, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0],{%1,%2,%3,%4};" ::"r"(at), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// A warp's quarter of a half.
+DEVICE void widen_half(u32 tile, const u8* raw, int is_values) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4;
+  u32 a[4];
+  if (is_values) {
+    for (int dims = warp; dims < HEAD_DIM / 16; dims += 4)
+      UNROLL for (int step = 0; step < PAGE_TOKENS / 16; step++) {
+        widen_values(a, raw, HEAD_DIM, dims, step);
+        store_transposed(tile + chunk_at(HEAD_DIM, step * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)), a);
+      }
+    return;
+  }
+  UNROLL for (int step = 0; step < HEAD_DIM / 16; step++) {
+    widen_keys(a, raw, HEAD_DIM, warp, step);
+    store_matrices(tile + chunk_at(HEAD_DIM, warp * 16 + (lane & 15), 2 * step + (lane >> 4)), a);
+  }
+}
+
+DEVICE void ask_half(RawPipe& raw, Halves& halves) {
+  if (threadIdx.x % FEED_THREADS == 0) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(raw.filled()), "r"(HALF_BYTES) : "memory");
+    copy_run(raw.slot(), halves.next(), HALF_BYTES, raw.filled(), STAYS);
+  } else {
+    halves.next();
+  }
+  raw.pass();
+}
+
+// By a whole warpgroup: a raw half is asked for as soon as all have read the one whose slot it takes.
+DEVICE void bring_pages(TilePipe tiles, Halves halves, RawPipe raw, const u8* raw_slots) {
+  RawPipe asking = raw;
+  int asked = 0;
+  while (asked < RAW_STAGES - 1 && halves.are_left()) ask_half(asking, halves), asked++;
+  for (int half = 0; half < asked; half++) {
+    raw.wait();
+    asm volatile("bar.sync 3, 128;" ::: "memory");
+    if (halves.are_left()) ask_half(asking, halves), asked++;
+    wait_barrier(tiles.filled() + 8, tiles.phase ^ 1);
+    widen_half(tiles.slot(), raw_slots + raw.stage * HALF_BYTES, half & 1);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(tiles.filled()) : "memory");
+    tiles.pass(), raw.pass();
+  }
+}
+#endif
