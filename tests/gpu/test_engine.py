@@ -15,9 +15,9 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import file_reader
+from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.open import MeasuredEngine, Wanted, read_model
 from decodepool_worker.engine.open_cuda import open_on_gpu
-from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling, Span
 from decodepool_worker.engine.sampling import draw_token
 from decodepool_worker.verify.gates import GATES, run_gates
