@@ -60,6 +60,7 @@ class Operator:
         resolver = Resolver(self._read_secret, self.queue.add)
         reports = Reports(self.store, self._read_secret, self.queue.add)
         self.world = World(settings, self.store, reports, resolver)
+        self.watches.on_pod(reports.hurry)
         self._ready = asyncio.Event()
 
     async def run(self) -> None:

@@ -41,6 +41,11 @@ class Watches:
         self._queue = queue
         self.metrics = metrics
         self._listeners: list[Callable[[Mapping[str, Any]], None]] = []
+        self._pod_listeners: list[Callable[[PoolKey], None]] = []
+
+    def on_pod(self, listener: Callable[[PoolKey], None]) -> None:
+        """Call somebody with the pool of each pod that changes."""
+        self._pod_listeners.append(listener)
 
     def on_lease(self, listener: Callable[[Mapping[str, Any]], None]) -> None:
         """Call somebody with each state of the heartbeat. Comes only after everything has been listed."""
@@ -74,6 +79,8 @@ class Watches:
         else:
             for key in pools_of(kind, body):
                 self._queue.add(key)
+                for listener in self._pod_listeners if kind is PODS else ():
+                    listener(key)
 
     def _wake_pool(self, key: PoolKey, body: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
         if before is None or before["metadata"].get("generation") != body["metadata"].get("generation"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from decodepool_operator.work_queue import WorkQueue
 T = TypeVar("T")
 Planner = Callable[[Object, Observed, datetime], Plan]
 
+FIRST_ROUND_SECONDS = 0.1
 LONGEST_SETTLING_SECONDS = 60.0
 """Between looks that nothing but the pool's own last write calls for."""
 LONGEST_CONTEST_SECONDS = 5.0
@@ -57,6 +59,27 @@ class Writers:
     recorder: Recorder
 
 
+@dataclass
+class Rounds:
+    """Looks at a pool that wrote, in a row: `own`, with no news between; `repeats`, that wrote the same once more."""
+
+    own: int = 0
+    repeats: int = 0
+    written: str = ""
+
+    def begin(self, *, had_news: bool) -> None:
+        """Begin a look."""
+        self.own = 0 if had_news else self.own
+
+    def wrote(self, plan: Plan) -> None:
+        """Note what a look wrote."""
+        status = plan.status if plan.writes_status else None
+        written = json.dumps([plan.annotate, plan.apply, plan.replicas, status], sort_keys=True, default=str)
+        self.own += 1
+        self.repeats = self.repeats + 1 if written == self.written else 0
+        self.written = written
+
+
 class Reconciler:
     """Takes keys from the queue, one task a pool at a time."""
 
@@ -77,7 +100,7 @@ class Reconciler:
         self._recorder = writers.recorder
         self._metrics = metrics
         self._threads = threads
-        self._rounds: dict[PoolKey, int] = {}
+        self._rounds: dict[PoolKey, Rounds] = {}
 
     async def run(self) -> None:
         """Look at one pool after another, for ever. Several of these may run at once."""
@@ -91,6 +114,8 @@ class Reconciler:
     async def look(self, key: PoolKey) -> Result:
         """Look at a pool once, and see to it that it is looked at again when that is due."""
         begin = time.monotonic()
+        rounds = self._rounds.setdefault(key, Rounds())
+        rounds.begin(had_news=self._queue.had_news(key))
         try:
             result, again = await self._look(key)
         except Exception:
@@ -120,7 +145,10 @@ class Reconciler:
             return (Result.UNAVAILABLE if outcome.unavailable else Result.STALE), plan.look_again_seconds
         if outcome.faults or outcome.foreign:
             return Result.REFUSED, plan.look_again_seconds
-        return (Result.QUIET if plan.is_quiet else Result.WRITTEN), plan.look_again_seconds
+        if plan.is_quiet:
+            return Result.QUIET, plan.look_again_seconds
+        self._rounds[key].wrote(plan)
+        return Result.WRITTEN, plan.look_again_seconds
 
     def _planned(self, key: PoolKey, pool: Object) -> Plan:
         return self._plan(pool, self._world.observe(key, pool), datetime.now(UTC))
@@ -177,24 +205,28 @@ class Reconciler:
                 self._metrics.errors.labels("events", fault.refusal.value).inc()
 
     def _reschedule(self, key: PoolKey, result: Result, again: float | None) -> None:
-        rounds = self._rounds[key] = self._rounds.get(key, 0) + 1 if result is Result.WRITTEN else 0
         match result:
             case Result.GONE:
                 self._forget(key)
             case Result.WRITTEN:
-                self._queue.succeeded(key)
-                self._queue.settle(key, min(0.1 * 2**rounds, LONGEST_CONTEST_SECONDS))
-                self._queue.add(key, min(0.1 * 2**rounds, LONGEST_SETTLING_SECONDS))
-                if rounds == UNSETTLED_ROUNDS:
-                    log.warning("a plan does not settle", extra={"fields": _fields(key)})
+                self._settle(key, self._rounds[key])
             case Result.QUIET | Result.TERMINATING:
                 self._queue.succeeded(key)
             case Result.STALE:
-                self._queue.add(key)
+                self._queue.again(key, 0.0)
             case _:
                 self._queue.retry(key)
         if again is not None and result is not Result.GONE:
-            self._queue.add(key, again)
+            self._queue.again(key, again)
+
+    def _settle(self, key: PoolKey, rounds: Rounds) -> None:
+        """Look at what was written: the sooner, the less it was only this operator's own doing."""
+        self._queue.succeeded(key)
+        if rounds.repeats:
+            self._queue.settle(key, min(FIRST_ROUND_SECONDS * 2.0**rounds.repeats, LONGEST_CONTEST_SECONDS))
+        self._queue.again(key, min(FIRST_ROUND_SECONDS * 2.0**rounds.own, LONGEST_SETTLING_SECONDS))
+        if UNSETTLED_ROUNDS in (rounds.own, rounds.repeats):
+            log.warning("a plan does not settle", extra={"fields": _fields(key)})
 
     def _forget(self, key: PoolKey) -> None:
         self._rounds.pop(key, None)

@@ -21,6 +21,8 @@ WORKER_PORT = 8000
 GATEWAY_PORT = 8080
 TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 POLLS_AT_ONCE = 64
+HURRY_SECONDS = 1.0
+"""In which whatever happens to pods leads to one poll."""
 FORGIVEN_MISSES = 2
 """Polls that may go unanswered before a worker's report is dropped: a busy second is not a lost worker."""
 STEADY_SHARE = 0.01
@@ -48,6 +50,8 @@ class Reports:
         self._queued: dict[PoolKey, int] = {}
         self._misses: dict[tuple[PoolKey, str], int] = {}
         self._keys: dict[PoolKey, tuple[float, str | None]] = {}
+        self._hurried: set[PoolKey] = set()
+        self._news = asyncio.Event()
 
     def of(self, key: PoolKey) -> Mapping[str, WorkerReport]:
         """Return a pool's reports by pod name."""
@@ -57,12 +61,32 @@ class Reports:
         """Return how many sessions wait at a pool's gateways; None where no gateway told."""
         return self._queued.get(key)
 
+    def hurry(self, key: PoolKey) -> None:
+        """Poll a pool soon: something became of one of its pods."""
+        self._hurried.add(key)
+        self._news.set()
+
     async def run(self, period_seconds: float) -> None:
-        """Poll for ever."""
+        """Poll for ever: every pool each period, and those with news between."""
+        loop = asyncio.get_running_loop()
         async with aiohttp.ClientSession(timeout=TIMEOUT, trust_env=False) as session:
             while True:
+                self._hurried.clear()
                 await self.poll(session)
-                await asyncio.sleep(period_seconds)
+                until = loop.time() + period_seconds
+                while (left := until - loop.time()) > 0:
+                    await self._poll_hurried(session, left)
+
+    async def _poll_hurried(self, session: aiohttp.ClientSession, left_seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), left_seconds)
+        except TimeoutError:
+            return
+        await asyncio.sleep(min(HURRY_SECONDS, left_seconds))
+        self._news.clear()
+        keys, self._hurried = self._hurried, set()
+        limit = asyncio.Semaphore(POLLS_AT_ONCE)
+        await asyncio.gather(*(self._poll_pool(session, limit, key) for key in keys))
 
     async def poll(self, session: aiohttp.ClientSession) -> None:
         """Poll every pool's pods once."""

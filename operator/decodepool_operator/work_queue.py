@@ -31,17 +31,30 @@ class WorkQueue:
         self._ended: dict[PoolKey, float] = {}
         self._failures: dict[PoolKey, int] = {}
         self._settle_seconds: dict[PoolKey, float] = {}
+        self._news: set[PoolKey] = set()
         self._changed = asyncio.Event()
 
     def add(self, key: PoolKey, delay_seconds: float = 0.0) -> None:
-        """Make a key due, no earlier than its floor and no later than it is due anyway."""
+        """Make a key due, since something happened: no earlier than its floor, no later than it is due anyway."""
+        self._news.add(key)
+        self.again(key, delay_seconds)
+
+    def again(self, key: PoolKey, delay_seconds: float) -> None:
+        """Make a key due as `add` does, though nothing happened."""
         self._schedule(key, max(self._clock() + delay_seconds, self._floor(key)))
 
     def hurry(self, key: PoolKey) -> None:
         """Make a key due now, and forget that it failed."""
+        self._news.add(key)
         self._failures.pop(key, None)
         self._ended.pop(key, None)
         self._schedule(key, self._clock())
+
+    def had_news(self, key: PoolKey) -> bool:
+        """Whether anything happened since this was asked last."""
+        had = key in self._news
+        self._news.discard(key)
+        return had
 
     def retry(self, key: PoolKey) -> float:
         """Make a failed key due after a wait that doubles; return the wait in seconds."""
@@ -64,6 +77,7 @@ class WorkQueue:
         """Forget all about a key that is gone."""
         for memory in (self._failures, self._settle_seconds, self._ended, self._due):
             memory.pop(key, None)
+        self._news.discard(key)
 
     async def get(self) -> PoolKey:
         """Wait for a key that is due and not being handled; it is the caller's until `done`."""

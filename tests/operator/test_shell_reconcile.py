@@ -179,3 +179,47 @@ def test_a_plan_that_never_settles_does_not_spin() -> None:
     room = Room(restless)
     asyncio.run(three_seconds(room))
     assert 2 <= room.writes().count(("status", "chat")) <= 6
+
+
+def test_a_status_that_somebody_else_writes_too_is_not_fought_over_at_full_speed() -> None:
+    def insists(pool: Object, observed: Observed, now: datetime) -> Plan:
+        return Plan(status={"replicas": 1}, writes_status=(pool.get("status") or {}).get("replicas") != 1)
+
+    async def contest(room: Room) -> None:
+        task = asyncio.create_task(room.reconciler.run())
+        for other in range(60):
+            body = {**room.api.get(POOLS, *KEY), "status": {"replicas": 100 + other}}
+            room.store.put(POOLS, room.api.put(body))
+            room.queue.add(KEY)
+            await asyncio.sleep(0.05)
+        task.cancel()
+
+    room = Room(insists)
+    asyncio.run(contest(room))
+    assert room.writes().count(("status", "chat")) <= 7
+
+
+def test_a_rollout_that_moves_is_followed_without_delay() -> None:
+    def follows(pool: Object, observed: Observed, now: datetime) -> Plan:
+        seen = (pool["metadata"].get("annotations") or {}).get("step", "0")
+        status = {"workers": seen}
+        return Plan(status=status, writes_status=status != pool.get("status"))
+
+    async def rollout(room: Room) -> list[float]:
+        task = asyncio.create_task(room.reconciler.run())
+        waits = []
+        for step in range(12):
+            body = room.api.get(POOLS, *KEY)
+            body["metadata"]["annotations"] = {"step": str(step)}
+            room.store.put(POOLS, room.api.put(body))
+            room.queue.add(KEY)
+            begin = time.monotonic()
+            for _ in range(500):
+                if (room.status() or {}).get("workers") == str(step):
+                    break
+                await asyncio.sleep(0.01)
+            waits.append(time.monotonic() - begin)
+        task.cancel()
+        return waits
+
+    assert max(asyncio.run(rollout(Room(follows)))) < 1
