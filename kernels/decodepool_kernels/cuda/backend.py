@@ -40,15 +40,18 @@ class Settings:
     graphs: bool = True
 
 
+def placed_matrix(gpu: Gpu, matrix: PackedMatrix) -> DeviceMatrix:
+    """Copy a packed matrix to the device."""
+    address = gpu.place(matrix.data)
+    return DeviceMatrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.zero, address, matrix.size_bytes)
+
+
 def upload_weights(
     gpu: Gpu, matrices: Mapping[str, PackedMatrix], vectors: Mapping[str, NDArray[np.float32]]
 ) -> Weights:
     """Copy a model's weights to the device."""
 
-    on_device = {
-        name: DeviceMatrix(m.kind, m.outputs, m.inputs, m.zero, gpu.place(m.data), m.size_bytes)
-        for name, m in matrices.items()
-    }
+    on_device = {name: placed_matrix(gpu, matrix) for name, matrix in matrices.items()}
     addresses = {name: gpu.place(vector) for name, vector in vectors.items()}
     taken = sum(m.size_bytes for m in matrices.values()) + sum(vector.nbytes for vector in vectors.values())
     return Weights(on_device, addresses, taken)

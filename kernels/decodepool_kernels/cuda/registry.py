@@ -11,6 +11,7 @@ from itertools import product
 
 from decodepool_sizing.layouts import QUANT_LAYOUTS
 
+from decodepool_kernels.cuda.formats import REPACKED, repack_defines
 from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, quant_kind
 
 HEAD_DIMS = (16, 32, 64, 80, 96, 128, 256)
@@ -32,6 +33,7 @@ class Kernel:
     exact_against: str
     variants: Mapping[str, tuple[int, ...]]
     has_kinds: bool = False
+    has_formats: bool = False
     only: str | None = None
 
     @property
@@ -53,6 +55,8 @@ class Kernel:
             yield from ({**kinds[0], **last, name: value} for value in values[:-1])
 
     def _kinds(self) -> list[dict[str, int]]:
+        if self.has_formats:
+            return [repack_defines(kind) for kind in REPACKED]
         return [kind.defines() for kind in KINDS] if self.has_kinds else [{}]
 
 
@@ -90,6 +94,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
         Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),
+        Kernel("repack.cu", "packing, to the byte", "itself in any slices", {}, has_formats=True),
         Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
         Kernel("draw.cu", "draw_as_device, to the bit", "draw_cluster", {"ITEMS": (1, 126)}),
         Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only="sm_90a"),

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from decodepool_kernels.cuda import packing
-from decodepool_kernels.cuda.backend import Settings, upload_weights
+from decodepool_kernels.cuda.backend import Settings, placed_matrix
 from decodepool_kernels.cuda.compile import sources_digest
 from decodepool_kernels.cuda.device import Gpu
+from decodepool_kernels.cuda.formats import repacked_kind
+from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.packing import PackedMatrix
-from decodepool_kernels.cuda.records import Weights
+from decodepool_kernels.cuda.records import DeviceMatrix, Weights
+from decodepool_kernels.cuda.repack import Repacking
 from decodepool_sizing.capacity import CapacityPlan
 from decodepool_sizing.devices import CONTEXT_BYTES, gpu_memory
-from decodepool_sizing.errors import CannotFit
+from decodepool_sizing.errors import BadModelFile, CannotFit
+from decodepool_sizing.header import TensorInfo
 from decodepool_sizing.host import usable_cores
+from decodepool_sizing.loaded_tensors import loaded_tensors
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.readers import FileReader
 
@@ -24,8 +30,13 @@ from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprin
 from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
 from decodepool_worker.engine.self_test import require_same_bits
 from decodepool_worker.model.registry import model_graph
-from decodepool_worker.weights.loader import Progress, load_packed
+from decodepool_worker.weights.formats import FORMATS
+from decodepool_worker.weights.loader import PackedWeights, Progress, load_packed, tensor_slices
 from decodepool_worker.weights.matrices import Packing, matrix_packed_by
+
+DEVICE_SLICE_ELEMENTS = 1 << 23
+"""Weights that go to the device at once: enough that copies are long, little enough that threads hold few."""
+_PACKING: Packing[PackedMatrix] = packing
 
 
 def open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: Progress | None = None) -> Loaded:
@@ -33,22 +44,46 @@ def open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: 
     gpu = Gpu()
     try:
         plan = planned_on(gpu, model, wanted)
-        pack: Packing[PackedMatrix] = packing
-        weights = load_packed(
-            reader,
-            model.header,
-            model.shape,
-            partial(matrix_packed_by, pack),
-            threads=wanted.threads or usable_cores(),
-            progress=progress,
-        )
-        factors = weights.vectors.get("rope_freqs.weight")
-        placed = upload_weights(gpu, weights.matrices, weights.vectors)
+        loaded = loaded_on(gpu, model, reader, threads=wanted.threads or usable_cores(), progress=progress)
+        factors = loaded.vectors.get("rope_freqs.weight")
+        vectors = {name: gpu.place(vector) for name, vector in loaded.vectors.items()}
+        placed = Weights(loaded.matrices, vectors, loaded.size_bytes)
         turns = None if factors is None else factors.tolist()
-        return opened_around(gpu, model, placed, plan, wanted, digest=weights.digest, rope_factors=turns)
+        return opened_around(gpu, model, placed, plan, wanted, digest=loaded.digest, rope_factors=turns)
     except BaseException:
         gpu.close()
         raise
+
+
+def loaded_on(
+    gpu: Gpu, model: ModelFile, reader: FileReader, *, threads: int, progress: Progress | None = None
+) -> PackedWeights[DeviceMatrix]:
+    """Load a model's weights: the file's bytes go to the device slice by slice and are repacked there, so that this
+    machine never holds them all. BadModelFile names the first tensor at fault.
+    """
+    header, tensors = model.header, loaded_tensors(model.shape, model.header.tensors)
+    repacking = Repacking(gpu, KernelLibrary(gpu), len(tensors))
+    pack = partial(_on_device, gpu, repacking)
+    weights = load_packed(
+        reader, header, model.shape, pack, threads=threads, progress=progress, slice_elements=DEVICE_SLICE_ELEMENTS
+    )
+    for name in repacking.finish():
+        tensor = header.by_name[name]
+        matrix_packed_by(_PACKING, tensor, tensor_slices(reader, tensor))  # refuses it, and says which element it is
+        raise BadModelFile(f"tensor {name}: a weight is NaN or infinite")
+    return weights
+
+
+def _on_device(gpu: Gpu, repacking: Repacking, tensor: TensorInfo, slices: Iterable[bytes]) -> DeviceMatrix:
+    """Bring one matrix to the device."""
+    inputs, outputs = tensor.dims
+    if repacked_kind(tensor.type) is None:
+        return placed_matrix(gpu, matrix_packed_by(_PACKING, tensor, slices))
+    zero = FORMATS[tensor.type.name].zero if tensor.type.name in FORMATS else 0
+    filling = repacking.matrix(tensor.name, tensor.type, outputs, inputs, zero)
+    for raw in slices:
+        filling.add(raw)
+    return filling.matrix
 
 
 def planned_on(gpu: Gpu, model: ModelFile, wanted: Wanted) -> CapacityPlan:

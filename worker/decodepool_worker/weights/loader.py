@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from decodepool_kernels.cpu.packing import PackedMatrix
-from decodepool_sizing.devices import LOADING_THREADS
+from decodepool_sizing.devices import LOADING_THREADS, SLICE_ELEMENTS
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import Header, TensorInfo
 from decodepool_sizing.loaded_tensors import loaded_tensors
@@ -23,19 +23,30 @@ from decodepool_sizing.readers import FileReader
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
-from decodepool_worker.weights.matrices import MatrixT, packed_matrix, padded_vector, slice_outputs
+from decodepool_worker.weights.matrices import packed_matrix, padded_vector, slice_outputs
 
 Progress = Callable[[int, int], None]
 """Called with the bytes read so far and in all: from any thread, one call at a time, ever more."""
 
 
+class Sized(Protocol):
+    """A loaded matrix, wherever it is."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes allocated."""
+
+
+LoadedT = TypeVar("LoadedT", bound=Sized)
+
+
 @dataclass(frozen=True)
-class PackedWeights(Generic[MatrixT]):
+class PackedWeights(Generic[LoadedT]):
     """Packed matrices and f32 vectors by tensor name; the digest of all bytes that were loaded; the bytes they take in
     memory.
     """
 
-    matrices: dict[str, MatrixT]
+    matrices: dict[str, LoadedT]
     vectors: dict[str, NDArray[np.float32]]
     digest: str
 
@@ -60,18 +71,21 @@ def load_packed(
     reader: FileReader,
     header: Header,
     shape: ModelShape,
-    pack: Callable[[TensorInfo, Iterable[bytes]], MatrixT],
+    pack: Callable[[TensorInfo, Iterable[bytes]], LoadedT],
     *,
     threads: int,
     progress: Progress | None = None,
-) -> PackedWeights[MatrixT]:
-    """Load every tensor of the trunk with up to `threads` threads. BadModelFile names the first tensor at fault."""
+    slice_elements: int = SLICE_ELEMENTS,
+) -> PackedWeights[LoadedT]:
+    """Load every tensor of the trunk with up to `threads` threads, in slices of about so many weights. BadModelFile
+    names the first tensor at fault.
+    """
     tensors = loaded_tensors(shape, header.tensors)
     tracker = _Tracker(sum(tensor.size_bytes for tensor in tensors), progress)
 
-    def load(tensor: TensorInfo) -> tuple[MatrixT | NDArray[np.float32], bytes]:
+    def load(tensor: TensorInfo) -> tuple[LoadedT | NDArray[np.float32], bytes]:
         digest = hashlib.sha256()
-        slices = _slices(reader, tensor, digest.update, tracker.add)
+        slices = _counted(tensor_slices(reader, tensor, slice_elements), digest.update, tracker.add)
         loaded = padded_vector(tensor, b"".join(slices)) if len(tensor.dims) == 1 else pack(tensor, slices)
         return loaded, digest.digest()
 
@@ -85,13 +99,11 @@ def load_packed(
     )
 
 
-def _slices(
-    reader: FileReader, tensor: TensorInfo, digest: Callable[[bytes], None], done: Callable[[int], None]
-) -> Iterator[bytes]:
-    """Read a tensor slice by slice: a matrix in whole outputs, a vector at once."""
+def tensor_slices(reader: FileReader, tensor: TensorInfo, elements: int = SLICE_ELEMENTS) -> Iterator[bytes]:
+    """Read a tensor slice by slice: a matrix in whole outputs, a vector at once. BadModelFile where the file ends."""
     step = tensor.size_bytes
     if len(tensor.dims) > 1:
-        step = min(step, tensor.size_bytes // tensor.dims[1] * slice_outputs(tensor.dims[0]))
+        step = min(step, tensor.size_bytes // tensor.dims[1] * slice_outputs(tensor.dims[0], elements))
     for at in range(0, tensor.size_bytes, step):
         wanted = min(step, tensor.size_bytes - at)
         raw = reader(tensor.offset + at, wanted)
@@ -99,8 +111,13 @@ def _slices(
             raise BadModelFile(
                 f"tensor {tensor.name}: the file was cut while loading: {at + len(raw)} of {tensor.size_bytes} bytes"
             )
+        yield raw
+
+
+def _counted(slices: Iterable[bytes], digest: Callable[[bytes], None], done: Callable[[int], None]) -> Iterator[bytes]:
+    for raw in slices:
         digest(raw)
-        done(wanted)
+        done(len(raw))
         yield raw
 
 

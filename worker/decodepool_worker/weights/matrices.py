@@ -70,9 +70,9 @@ class Packing(Protocol[MatrixT_co]):
         """Pack weights `[outputs, inputs]`, each as the bits of its own type."""
 
 
-def slice_outputs(inputs: int) -> int:
-    """Return the outputs of one slice of a matrix: about SLICE_ELEMENTS weights."""
-    return max(1, SLICE_ELEMENTS // (inputs * SLICE_OUTPUTS)) * SLICE_OUTPUTS
+def slice_outputs(inputs: int, elements: int = SLICE_ELEMENTS) -> int:
+    """Return the outputs of one slice of a matrix: about `elements` weights."""
+    return max(1, elements // (inputs * SLICE_OUTPUTS)) * SLICE_OUTPUTS
 
 
 def packed_matrix(tensor: TensorInfo, slices: Iterable[bytes]) -> PackedMatrix:
