@@ -83,11 +83,17 @@ class Census:
 
 
 def census(
-    pool: Pool, pods: tuple[Object, ...], component: str, template: str | None, reports: Mapping[str, WorkerReport]
+    pool: Pool,
+    pods: tuple[Object, ...],
+    component: str,
+    template: str | None,
+    *,
+    reports: Mapping[str, WorkerReport],
+    now: datetime,
 ) -> Census:
     """Count a component's pods. `template` is the digest of the present template, None where there is none."""
     mine = [pod for pod in pods if _is_of(pod, pool.name, component)]
-    members = [_member(pool, pod, template, reports) for pod in mine]
+    members = [_member(pool, pod, template, reports.get(pod["metadata"]["name"]), now) for pod in mine]
     return Census(tuple(sorted(members, key=lambda each: each.name)))
 
 
@@ -101,10 +107,9 @@ def sidecar_pods(pool: Pool, pods: tuple[Object, ...]) -> list[Object]:
     ]
 
 
-def _member(pool: Pool, pod: Object, template: str | None, reports: Mapping[str, WorkerReport]) -> Member:
+def _member(pool: Pool, pod: Object, template: str | None, report: WorkerReport | None, now: datetime) -> Member:
     metadata, phase = pod["metadata"], pod.get("status", {}).get("phase")
     annotations = metadata.get("annotations") or {}
-    report = reports.get(metadata["name"])
     ending = times.read(metadata.get("deletionTimestamp"))
     ended = phase in ("Failed", "Succeeded")
     return Member(
@@ -117,7 +122,7 @@ def _member(pool: Pool, pod: Object, template: str | None, reports: Mapping[str,
         created=times.read(metadata.get("creationTimestamp")),
         going_since=ending and ending - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0),
         waits_since=_waits_since(pod),
-        trouble=pod_trouble(pod, pool.name),
+        trouble=pod_trouble(pod, pool.name, now),
         report=report if report and report.uid in ("", metadata.get("uid", "")) else None,
         deletion_cost=annotations.get(DELETION_COST),
         raw=pod,

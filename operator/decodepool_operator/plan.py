@@ -30,6 +30,7 @@ from decodepool_operator.rollout import FORGET_SECONDS, PLACE_WAIT, deletion_cos
 from decodepool_operator.situation import Key, Situation, understand
 from decodepool_operator.state import FIELD_MANAGER, Event, Object, Observed, Plan, Reference
 from decodepool_operator.status import status_of
+from decodepool_operator.troubles import stalls_at
 
 
 def plan(raw: Object, observed: Observed, now: datetime) -> Plan:
@@ -155,6 +156,7 @@ def _look_again(seen: Situation) -> float | None:
     if len(seen.workers.current) < len(seen.workers.alive):
         waits = [each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since]
         moments += [moment for moment in waits if moment > seen.now]
+    moments += [due for pod in seen.observed.pods if (due := stalls_at(pod)) and due > seen.now]
     seconds = [(moment - seen.now).total_seconds() for moment in moments if moment is not None]
     return max(1.0, min(seconds)) if seconds else None
 

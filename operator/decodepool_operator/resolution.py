@@ -86,7 +86,7 @@ def by_job(pool: Object, wanted: Object, job: Object | None, pods: tuple[Object,
     if failed is None and not same_stamp(wanted, job):
         return Reading(before or Resolving("a reader Job with the present template is made"), discards=True)
     if failed is None:
-        return Reading(before or _waiting(mine, pool))
+        return Reading(before or _waiting(mine, pool, now))
     due = _retry_time(pool, job, now)
     return Reading(failed, discards=now >= due, due=due)
 
@@ -130,8 +130,8 @@ def _without_words(job: Object, pods: list[Object], key: str) -> Unresolved | No
     )
 
 
-def _waiting(pods: list[Object], pool: Object) -> Resolving:
-    troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, pool["metadata"]["name"]))]
+def _waiting(pods: list[Object], pool: Object, now: datetime) -> Resolving:
+    troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, pool["metadata"]["name"], now))]
     if not troubles:
         return Resolving("the file's header is read by a Job")
     return Resolving(f"the reader Job waits: {troubles[0].reason}: {troubles[0].message}")

@@ -14,7 +14,6 @@ from decodepool_operator import times
 from decodepool_operator.census import DELETION_COST, Census, Member
 from decodepool_operator.pools import Pool
 from decodepool_operator.state import Object
-from decodepool_operator.texts import count
 
 FIRST_GAP_SECONDS = 5
 LONGEST_GAP_SECONDS = 300
@@ -58,7 +57,9 @@ class Failures:
 
     def told(self) -> str:
         """Return the sentence for a condition: it stays the same until the next failure."""
-        return f"{count(self.count, 'failure')} in a row, the last {self.reason}; each replacement waits longer"
+        if self.count == 1:
+            return f"a worker failed, {self.reason}: it is replaced"
+        return f"{self.count} failures in a row, the last {self.reason}: each replacement waits longer"
 
 
 def failures(pool: Pool, workers: Census, now: datetime, *, all_ready: bool) -> Failures | None:

@@ -76,7 +76,7 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     facts = reading.resolution.facts if isinstance(reading.resolution, Resolved) else None
     capacity = _capacity(pool, observed, facts)
     template = _template(pool, observed, facts, capacity)
-    workers = census(pool, observed.pods, WORKER, template, observed.reports)
+    workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, now=now)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
     worker, gateway = _deployments(
@@ -98,7 +98,7 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         facts=facts,
         capacity=capacity,
         workers=workers,
-        gateways=census(pool, observed.pods, GATEWAY, gateway_template, {}),
+        gateways=census(pool, observed.pods, GATEWAY, gateway_template, reports={}, now=now),
         worker=worker,
         gateway=gateway,
         failing=failing,

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from decodepool_operator import times
 from decodepool_operator.state import Object
 from decodepool_operator.texts import last_line, steady
 
 BENIGN_WAITS = frozenset({"ContainerCreating", "PodInitializing", "PodCreated", ""})
 PULL_WAITS = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+
+
+_IMAGE = re.compile(r'image "([^"]{1,512})"')
+LONGEST_CLAUSE = 120
+
+CREATED = "PodReadyToStartContainers"
+SLOW_CREATION = timedelta(seconds=60)
+"""How long a pod that has its node may take to get its volumes and its address."""
+
+SLOW_CREATION_MESSAGE = "a Secret, ConfigMap or volume that it mounts is missing or slow; the pod's events say which"
 
 
 @dataclass(frozen=True)
@@ -23,9 +36,9 @@ class Trouble:
 UNSCHEDULABLE = "Unschedulable"
 
 
-def pod_trouble(pod: Object, pool_name: str) -> Trouble | None:
+def pod_trouble(pod: Object, pool_name: str, now: datetime) -> Trouble | None:
     """Return what keeps a pod from serving; None for one that is well, or merely on its way."""
-    found = _failed(pod) or _unscheduled(pod) or next(_container_troubles(pod), None)
+    found = _failed(pod) or _unscheduled(pod) or next(_container_troubles(pod), None) or _stalled(pod, now)
     if found is None:
         return None
     return Trouble(found.reason, steady(found.message, pool_name))
@@ -35,6 +48,23 @@ def condition_of(pod: Object, kind: str) -> Object:
     """Return one of an object's conditions; an empty one where it has none."""
     conditions = pod.get("status", {}).get("conditions") or ()
     return next((each for each in conditions if each.get("type") == kind), {})
+
+
+def stalls_at(pod: Object) -> datetime | None:
+    """Return when a pod that is being created has been so for too long."""
+    created = condition_of(pod, CREATED)
+    if created.get("status") != "False" or pod.get("status", {}).get("phase") != "Pending":
+        return None
+    since = times.read(created.get("lastTransitionTime"))
+    return since and since + SLOW_CREATION
+
+
+def _stalled(pod: Object, now: datetime) -> Trouble | None:
+    """The kubelet tells what is missing in an event alone; that something is, in the pod's status."""
+    due = stalls_at(pod)
+    if due is None or now < due:
+        return None
+    return Trouble("ContainerCreating", SLOW_CREATION_MESSAGE)
 
 
 def _failed(pod: Object) -> Trouble | None:
@@ -73,10 +103,16 @@ def _statuses(pod: Object) -> list[Object]:
 
 
 def _pull_trouble(status: Object, waiting: Object) -> Trouble:
-    """Return one trouble for both of the reasons that the kubelet alternates between."""
-    image = status.get("image") or "its image"
+    """Return one trouble for both of the reasons that the kubelet alternates between: which image, and the last clause
+    of why. The image may be a volume's.
+    """
+    said = str(waiting.get("message") or "")
+    named = _IMAGE.search(said)
+    image = named[1] if named else status.get("image") or "its image"
     reason = waiting["reason"] if waiting["reason"] in ("ErrImageNeverPull", "InvalidImageName") else "ImagePullBackOff"
-    return Trouble(reason, f"image {image} cannot be pulled")
+    clause = said.rpartition(": ")[2].strip()
+    why = f": {clause}" if ": " in said and len(clause) <= LONGEST_CLAUSE and '"' not in clause else ""
+    return Trouble(reason, f"image {image} cannot be pulled{why}")
 
 
 def _ended(status: Object) -> Object | None:
