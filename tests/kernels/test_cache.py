@@ -13,6 +13,8 @@ import decodepool_sizing.layouts
 import pytest
 from decodepool_kernels.cpu import cache
 from decodepool_kernels.cpu.compiling import compile_apart
+from llvmlite import binding
+from llvmlite.binding.targets import FeatureMap
 
 ONE_STEP = """
 import numpy as np
@@ -112,6 +114,36 @@ def test_only_a_folder_that_is_as_it_was_sealed_is_used(tmp_path: Path) -> None:
     assert cache.is_sealed(tmp_path)
     (tmp_path / "code").write_bytes(b"1235")
     assert not cache.is_sealed(tmp_path)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What an environment ships: sealed code under its prefix; and an empty cache of the user's beside it."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    folder = tmp_path / "environment" / cache.SHIPPED / cache.kernel_cache_directory().name
+    (folder / "place").mkdir(parents=True)
+    (folder / "place" / "code").write_bytes(b"1234")
+    cache.seal(folder)
+    return folder
+
+
+def test_what_an_environment_ships_is_not_compiled_again(shipped: Path) -> None:
+    folder = cache.kernel_cache_directory()
+    assert cache.copy_shipped(folder)
+    assert cache.is_sealed(folder)
+    assert (folder / "place" / "code").read_bytes() == b"1234"
+
+
+def test_damaged_code_that_was_shipped_is_not_used(shipped: Path) -> None:
+    (shipped / "place" / "code").write_bytes(b"12")
+    assert not cache.copy_shipped(cache.kernel_cache_directory())
+
+
+@pytest.mark.parametrize("what", ["get_host_cpu_name", "get_host_cpu_features"])
+def test_code_for_another_cpu_is_not_used(what: str, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binding, what, lambda: FeatureMap(another=True) if "features" in what else "another")
+    assert not cache.copy_shipped(cache.kernel_cache_directory())
 
 
 def test_old_versions_are_forgotten(tmp_path: Path) -> None:
