@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from decodepool_sizing.devices import DeviceKind
@@ -24,16 +25,18 @@ from decodepool_worker.verify.row_gates import chunks, company
 from decodepool_worker.verify.witness import Memory
 
 from decodepool_cli.engines import opened
+from decodepool_cli.provenance import provenance
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verification:
-    """A file to be verified. The model's context must be at least LONG_CONTEXT_TOKENS."""
+    """A file to be verified. The model's context must be at least LONG_CONTEXT_TOKENS. `gpu` is what it ran on."""
 
     file: Path
     kv_type: KVType
     threads: int
     device: DeviceKind = "cpu"
+    gpu: Mapping[str, str | int] | None = None
 
     def results(self) -> Iterator[GateResult]:
         """Run the gates up to the first that is not equal. BrokenGate where one cannot be run."""
@@ -71,7 +74,12 @@ class Verification:
     @contextmanager
     def _opened(self, wanted: Wanted) -> Iterator[Engine]:
         with opened(self.file, wanted) as loaded:
+            self.gpu = loaded.gpu.described() if loaded.gpu is not None else None
             yield loaded.engine
+
+    def origin(self) -> dict[str, Any]:
+        """Return what was verified, and where."""
+        return {**provenance(self.gpu), "model": self.file.name, "device": self.device, "kv_type": self.kv_type.value}
 
     def _fresh_process(self, lab: Lab) -> None:
         """Have `decodepool logits` compute a stream elsewhere, and compare every row of its file."""

@@ -36,26 +36,27 @@ def verify(
     longest = shape.max_context_tokens
     if longest < LONG_CONTEXT_TOKENS:
         raise bad_input(f"{file}: the gates need a context of {LONG_CONTEXT_TOKENS} tokens, the model's is {longest}")
-    running = verification(file, kv_type, threads, device).results()
+    verified = verification(file, kv_type, threads, device)
+    running = verified.results()
     try:
         results = list(running if json else _shown(running))
     except BrokenGate as error:
         raise Fault(str(error)) from None
     if json:
-        print_json(described(results, device))
+        print_json(described(results, verified.origin()))
     if results[-1].difference is not None:
         raise Fault(f"{results[-1].name}: {results[-1].difference}")
     if not json:
         console().print(verdict(results))
 
 
-def described(results: Iterable[GateResult], device: str) -> dict[str, Any]:
+def described(results: Iterable[GateResult], origin: dict[str, Any]) -> dict[str, Any]:
     """Return what is printed for `--json`."""
     gates = [
         {"name": gate.name, "rows": gate.rows, "bytes": gate.bytes, "equal": gate.equal, "difference": gate.difference}
         for gate in results
     ]
-    return {"ok": all(gate["equal"] for gate in gates), "device": device, "gates": gates}
+    return {"ok": all(gate["equal"] for gate in gates), **origin, "gates": gates}
 
 
 def verdict(results: Sequence[GateResult]) -> str:

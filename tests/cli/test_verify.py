@@ -39,6 +39,8 @@ def test_a_sound_engine_passes_and_every_gate_is_told(call: Call, untold: Path) 
     done = call("verify", untold, "--threads", 2, "--json")
     assert done.code == 0
     assert done.json["ok"]
+    assert (done.json["model"], done.json["device"], done.json["kv_type"]) == (untold.name, "cpu", "f16")
+    assert done.json["machine"]["cores"] >= 1
     names = [gate["name"] for gate in done.json["gates"]]
     assert names == [*(gate.name for gate in GATES), LONG_GATE, "1 thread", "3 threads", "fresh process"]
     assert all(gate["equal"] and gate["rows"] > 0 and gate["bytes"] > 0 for gate in done.json["gates"])
