@@ -26,7 +26,7 @@ from decodepool_operator.objects.network import (
 )
 from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.pools import GATEWAY, MANAGER_LABEL, READER, WORKER, Pool, read_pool
-from decodepool_operator.rollout import FORGET_SECONDS, PLACE_WAIT, deletion_costs
+from decodepool_operator.rollout import FORGET_SECONDS, PLACE_WAIT
 from decodepool_operator.situation import Key, Situation, understand
 from decodepool_operator.state import FIELD_MANAGER, Event, Object, Observed, Plan, Reference
 from decodepool_operator.status import status_of
@@ -54,7 +54,7 @@ def _plan(seen: Situation) -> Plan:
     found = findings(seen, foreign, measured)
     status = status_of(seen, found, measured)
     return Plan(
-        annotate=tuple(_costs(seen)),
+        annotate=tuple(seen.costs) if seen.worker is not None else (),
         apply=tuple(each for each in mine if needs_writing(each, seen.live.get(_key(each)))),
         delete=tuple(_deletions(seen, {_key(each) for each in wanted})),
         replicas=seen.wish.replicas,
@@ -72,7 +72,8 @@ def _wanted(seen: Situation) -> Iterator[Object]:
     yield client_service(pool)
     yield workers_service(pool)
     yield network_policy(pool)
-    yield disruption_budget(pool)
+    yield disruption_budget(pool, WORKER)
+    yield disruption_budget(pool, GATEWAY)
     if seen.observed.has_pod_monitors:
         yield pod_monitor(pool)
     if seen.reading.wants_job:
@@ -129,15 +130,6 @@ def _is_going(live: Object) -> bool:
 def _is_foreign(seen: Situation, key: Key) -> bool:
     live = seen.live.get(key)
     return live is not None and not _is_owned(seen.pool, live)
-
-
-def _costs(seen: Situation) -> Iterator[tuple[str, dict[str, str]]]:
-    live = seen.live_worker
-    if live is None or seen.worker is None:
-        return
-    there = live.get("spec", {}).get("replicas", 1)
-    for name, marks in deletion_costs(seen.workers, there, seen.worker["spec"]["replicas"]):
-        yield name, dict(marks)
 
 
 def _failure_events(seen: Situation) -> Iterator[Event]:

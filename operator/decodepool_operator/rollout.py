@@ -78,15 +78,19 @@ def held_replicas(wanted: int, workers: Census, failing: Failures | None, now: d
     return min(wanted, len(workers.alive)) if failing and failing.holds(now) else wanted
 
 
-def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[tuple[str, Mapping[str, str]]]:
-    """Return the annotations that make the emptiest worker go first, where some are to go. One that is not ready goes
-    before any other anyhow; one that does not answer counts as full.
+def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[Marks]:
+    """Return the annotations, as far as they are missing, that make the emptiest worker go first, where some are to go.
+    One that is not ready goes before any other anyhow; one that does not answer counts as full.
     """
     if replicas >= min(live_replicas, len(workers.alive)) or not replicas:
         return []
     costs = {each.name: str(_cost(each)) for each in workers.ready}
     known = {each.name: each.deletion_cost for each in workers.ready}
     return [(name, {DELETION_COST: cost}) for name, cost in costs.items() if known[name] != cost]
+
+
+Marks = tuple[str, Mapping[str, str]]
+"""A pod's name, and annotations for it."""
 
 
 def unavailable_workers(workers: Census, now: datetime) -> int:

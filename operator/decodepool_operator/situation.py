@@ -18,7 +18,7 @@ from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.objects.worker import worker_deployment
 from decodepool_operator.pools import COMPONENT_LABEL, GATEWAY, READER, WORKER, Pool
 from decodepool_operator.resolution import Reading, by_job, known_facts, located
-from decodepool_operator.rollout import Failures, failures, held_replicas, unavailable_workers
+from decodepool_operator.rollout import Failures, Marks, deletion_costs, failures, held_replicas, unavailable_workers
 from decodepool_operator.state import Object, Observed, Resolved, Resolving, Unresolved
 from decodepool_operator.templates import refused_template
 
@@ -32,6 +32,7 @@ class Situation:
 
     `facts` None: the model is not known, or is one that the workers' engine refuses (`refused_model`). `capacity` None:
     not planned yet. `worker` and `gateway` are the Deployments as they should be, None where nothing is to be changed.
+    `costs` have to be known to the ReplicaSet controller before it is told to shrink: until they are, nothing shrinks.
     """
 
     pool: Pool
@@ -45,6 +46,7 @@ class Situation:
     gateways: Census
     worker: Object | None
     gateway: Object | None
+    costs: list[Marks]
     failing: Failures | None
     wish: Wish
 
@@ -79,12 +81,15 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, now=now)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
+    replicas = held_replicas(wanted, workers, failing, now)
+    there = _live_replicas(live, pool)
+    costs = deletion_costs(workers, there, replicas)
     worker, gateway = _deployments(
         pool,
         observed,
         facts,
         capacity,
-        replicas=held_replicas(wanted, workers, failing, now),
+        replicas=there if costs and not observed.faults else replicas,
         unavailable=unavailable_workers(workers, now),
     )
     gateway_template = None if gateway is None else _template_digest(gateway)
@@ -101,9 +106,16 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         gateways=census(pool, observed.pods, GATEWAY, gateway_template, reports={}, now=now),
         worker=worker,
         gateway=gateway,
+        costs=costs,
         failing=failing,
         wish=wish(pool, workers, sessions, observed.queued, now),
     )
+
+
+def _live_replicas(live: dict[Key, Object], pool: Pool) -> int:
+    there = live.get(("Deployment", pool.child(WORKER)), {})
+    replicas: int = there.get("spec", {}).get("replicas", 0)
+    return replicas
 
 
 def all_ready(workers: Census, wanted: int) -> bool:

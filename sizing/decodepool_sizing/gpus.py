@@ -87,13 +87,27 @@ _ALIASES = {
     "a100": "a100 80gb",
     "v100": "v100 16gb",
     "gh200": "gh200 96gb",
+    # As drivers, and so node labels, call them.
+    "h100 80gb hbm3": "h100 sxm",
+    "gh200 480gb": "gh200 96gb",
+    "a100 sxm4 80gb": "a100 80gb",
+    "a100 80gb pcie": "a100 80gb",
+    "a100 sxm4 40gb": "a100 40gb",
+    "a100 pcie 40gb": "a100 40gb",
+    "v100 sxm2 32gb": "v100 32gb",
+    "v100 pcie 32gb": "v100 32gb",
+    "v100 sxm2 16gb": "v100 16gb",
+    "v100 pcie 16gb": "v100 16gb",
+    "rtx 6000 ada generation": "rtx 6000 ada",
+    "rtx pro 6000 blackwell server edition": "rtx pro 6000",
 }
+_BRANDS = ("nvidia ", "tesla ", "geforce ")
+_SLICE = " mig "
 
 
 def find_gpu(name: str) -> GPU:
     """Return the GPU of a name, whatever its case and punctuation. ValueError lists the closest names."""
-    wanted = _plain(name)
-    wanted = _ALIASES.get(wanted, wanted)
+    wanted = _known_as(_plain(name))
     known = {_plain(gpu.name): gpu for gpu in GPUS}
     if wanted in known:
         return known[wanted]
@@ -104,4 +118,12 @@ def find_gpu(name: str) -> GPU:
 
 def _plain(name: str) -> str:
     words = re.sub(r"[\s_-]+", " ", name.strip().lower())
-    return words.removeprefix("nvidia ")
+    for brand in _BRANDS:
+        words = words.removeprefix(brand)
+    return words
+
+
+def _known_as(plain: str) -> str:
+    """Return the table's own name. A slice is of a card's family, whatever the card's memory and form."""
+    card, is_slice, profile = plain.partition(_SLICE)
+    return f"{card.partition(' ')[0]}{_SLICE}{profile}" if is_slice else _ALIASES.get(plain, plain)

@@ -14,7 +14,7 @@ from decodepool_operator.objects.network import client_service, disruption_budge
 from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.objects.worker import startup_seconds, worker_deployment
 from decodepool_operator.plan import plan
-from decodepool_operator.pools import read_pool
+from decodepool_operator.pools import WORKER, read_pool
 from decodepool_operator.state import Images, Object
 
 from tests.operator.pools import facts, gpu_pool, host_path_pool, observed, pool
@@ -275,7 +275,7 @@ def test_services_select_what_deployments_make() -> None:
         assert service["spec"]["selector"].items() <= template(made)["metadata"]["labels"].items()
         assert made["spec"]["selector"]["matchLabels"].items() <= template(made)["metadata"]["labels"].items()
     assert workers_service(chosen)["spec"]["clusterIP"] == "None"
-    assert disruption_budget(chosen)["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert disruption_budget(chosen, WORKER)["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def test_every_object_goes_with_the_pool_and_says_whose_it_is() -> None:

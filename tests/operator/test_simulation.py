@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from decodepool_operator import times
+from decodepool_operator.plan import plan
 from decodepool_operator.state import Object
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,6 +134,19 @@ def test_the_emptiest_worker_goes_first() -> None:
     here.edit(lambda spec: spec.update(replicas=1))
     here.settle()
     assert names(here.ready_workers()) == {workers[2]}
+
+
+def test_nothing_shrinks_before_the_costs_are_known_and_a_refusal_does_not_hold_it_up() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.load = {sorted(names(here.ready_workers()))[0]: 3}
+    here.edit(lambda spec: spec.update(replicas=1))
+    first = plan(here.pool, here.observed(), here.now)
+    assert len(first.annotate) == 2
+    assert "chat-worker" not in {each["metadata"]["name"] for each in first.apply if each["kind"] == "Deployment"}
+    refused = replace(here.observed(), faults=("Pod chat-worker-x: Forbidden: patch",))
+    second = plan(here.pool, refused, here.now)
+    assert [each["spec"]["replicas"] for each in second.apply if each["metadata"]["name"] == "chat-worker"][-1:] == [1]
 
 
 def test_a_worker_that_does_not_answer_is_not_taken_for_empty() -> None:

@@ -37,3 +37,22 @@ def test_a_row_makes_sense(gpu: GPU) -> None:
 
 def test_a_slice_is_planned_as_itself() -> None:
     assert find_gpu("h100 mig 1g.10gb").memory_bytes < 10 << 30
+
+
+LABELS = {
+    "NVIDIA-H100-80GB-HBM3": "H100 SXM",
+    "NVIDIA-H200": "H200",
+    "NVIDIA-A100-SXM4-80GB": "A100 80GB",
+    "NVIDIA-A100-PCIE-40GB": "A100 40GB",
+    "Tesla-T4": "T4",
+    "Tesla-V100-SXM2-16GB": "V100 16GB",
+    "NVIDIA-GeForce-RTX-4090": "RTX 4090",
+    "NVIDIA-L40S": "L40S",
+    "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb": "H100 MIG 1g.10gb",
+    "NVIDIA-A100-SXM4-80GB-MIG-2g.20gb": "A100 MIG 2g.20gb",
+}
+
+
+@pytest.mark.parametrize("label", sorted(LABELS))
+def test_a_gpu_is_found_by_the_label_that_its_node_has(label: str) -> None:
+    assert find_gpu(label).name == LABELS[label]

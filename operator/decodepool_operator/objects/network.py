@@ -60,14 +60,14 @@ def network_policy(pool: Pool) -> Object:
     return made(pool, "networking.k8s.io/v1", "NetworkPolicy", pool.child("worker"), WORKER, spec=spec)
 
 
-def disruption_budget(pool: Pool) -> Object:
-    """Return the budget of node drains: one worker at a time; one that is not ready stands in nobody's way."""
+def disruption_budget(pool: Pool, component: str) -> Object:
+    """Return the budget of node drains: one pod of a component at a time; one that is not ready is in nobody's way."""
     spec = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": selector_of(pool.name, WORKER)},
+        "selector": {"matchLabels": selector_of(pool.name, component)},
     }
-    return made(pool, "policy/v1", "PodDisruptionBudget", pool.child("worker"), WORKER, spec=spec)
+    return made(pool, "policy/v1", "PodDisruptionBudget", pool.child(component), component, spec=spec)
 
 
 def pod_monitor(pool: Pool) -> Object:
