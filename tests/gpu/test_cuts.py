@@ -9,7 +9,7 @@ import pytest
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
-from decodepool_kernels.cuda.products import product_cut, wide_cut
+from decodepool_kernels.cuda.products import product_cut, warpgroup_cut, wide_cut
 from decodepool_kernels.cuda.registry import KINDS
 from numpy.typing import NDArray
 
@@ -25,6 +25,16 @@ def test_every_kind_of_matrix_has_a_cut_that_fits(kind: MatrixKind, shared_bytes
     wide = wide_cut(kind, [4096], rows, 108, shared_bytes)
     assert product_cut(kind, [4096], rows, sm_count=108, shared_bytes=shared_bytes).shared_bytes <= shared_bytes
     assert wide is None or wide.shared_bytes <= shared_bytes
+
+
+@pytest.mark.parametrize("outputs", [137, 4096, 28672, 128256])
+@pytest.mark.parametrize("rows", [24, 32, 48, 64, 96, 128, 192, 256])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_kind_of_matrix_has_a_cut_for_warpgroups(kind: MatrixKind, rows: int, outputs: int) -> None:
+    cut = warpgroup_cut(kind, [outputs], rows, 132, H200)
+    assert cut is not None
+    assert cut.shared_bytes <= H200
+    assert 8 * cut.tiles * -(-rows // (8 * cut.tiles)) < rows + 64
 
 
 def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:

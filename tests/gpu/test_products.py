@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import products as cuts
+from decodepool_kernels.cuda import programs
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
 
@@ -90,13 +92,36 @@ def test_a_row_has_the_same_bytes_at_every_width(gpu: Gpu, name: str) -> None:
         assert probe.rows(range(255, 255 - width, -1)).tobytes() == alone[::-1][:width].tobytes(), width
 
 
+@pytest.mark.parametrize("name", [*TYPES, "F16", "BF16"])
+def test_sums_handed_from_block_to_block_are_those_of_slices_left_apart(
+    gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = made(name, 600, 1056)
+    probe = products(gpu, numbers(1, 256, 1056), [packed])
+    apart = {width: probe.rows(range(width)).tobytes() for width in (24, 32, 48, 64, 65, 100, 256)}
+    monkeypatch.setattr(cuts, "FEWEST_SLICES", 0)
+    for width, found in apart.items():
+        for _ in range(3):
+            assert probe.rows(range(width)).tobytes() == found, width
+
+
+@pytest.mark.parametrize("name", [*TYPES, "F16", "BF16"])
+def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, _ = made(name, 137, 1056)
+    probe = products(gpu, numbers(1, 256, 1056), [packed])
+    found = {width: probe.rows(range(width)).tobytes() for width in (24, 32, 64, 65, 256)}
+    monkeypatch.setattr(programs, "WARPGROUP_CAPABILITY", 0)
+    for width, bytes_of in found.items():
+        assert probe.rows(range(width)).tobytes() == bytes_of, width
+
+
 def test_many_outputs_are_cut_otherwise_and_have_the_same_bytes(gpu: Gpu) -> None:
     """20,000 outputs take 64 a block, the first 1,000 of them 32."""
     w = planes("Q8_0", 20000, 1024)
     few = pack_quantised(w.layout, w.codes[:1000], w.scales[:1000], None, w.zero)
     many = pack_quantised(w.layout, w.codes, w.scales, None, w.zero)
-    x = numbers(1, 40, 1024)
-    for rows in (1, 12, 40):
+    x = numbers(1, 256, 1024)
+    for rows in (1, 12, 40, 256):
         found = [products(gpu, x, [packed]).rows(range(rows))[:, :1000].tobytes() for packed in (few, many)]
         assert found[0] == found[1]
 

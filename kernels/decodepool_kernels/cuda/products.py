@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from decodepool_sizing.layouts import TILE_OUTPUTS
 
@@ -20,6 +21,14 @@ ROW_TILES = (4, 2)
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
+WARPGROUP_TILES = (3, 4, 6, 8)
+WARPGROUP_THREADS = 640
+WARPGROUP_WARPS = 16
+"""Warps of a block that hand sums on."""
+MOST_COLUMN_STAGES = 8
+BARRIER_BYTES = 256
+FEWEST_SLICES = 6
+"""Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
 TILE_SUM_BYTES = 2 * SLICES * 32 * 16
 """Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn."""
 
@@ -82,6 +91,62 @@ def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int,
         if stages >= 2:
             whole = WideCut(tiles, stages, False, stages * stage_bytes)
             return replace(whole, split=2 * whole.units(outputs, rows) < sm_count)
+    return None
+
+
+@dataclass(frozen=True)
+class WarpgroupCut:
+    """Tiles of 8 rows that a block of `matmul_warpgroup` takes with 256 outputs, its two pipes, and whether each slice
+    is left by itself, to be folded by `fold_slices`; else blocks hand their sums on.
+    """
+
+    tiles: int
+    weight_stages: int
+    column_stages: int
+    column_blocks: int
+    split: bool
+    shared_bytes: int
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        pipes = {"WEIGHT_STAGES": self.weight_stages, "COLUMN_STAGES": self.column_stages}
+        return {"TILES": self.tiles, **pipes, "COLUMN_BLOCKS": self.column_blocks, "SPLIT": int(self.split)}
+
+    def places(self, outputs: Sequence[int]) -> int:
+        """Return how many times 256 outputs there are."""
+        return sum(-(-count // WIDE_OUTPUTS) for count in outputs)
+
+    def slices(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the slices of all units: what blocks share out."""
+        return SLICES * self.places(outputs) * -(-rows // (8 * self.tiles))
+
+    def partial_bytes(self, outputs: Sequence[int], rows: int, blocks: int) -> int:
+        """Return the bytes of the slices that are left apart, or of the sums that are handed on."""
+        if self.split:
+            return 4 * SLICES * rows * WIDE_OUTPUTS * self.places(outputs)
+        return blocks * WIDE_OUTPUTS * 8 * self.tiles * 4
+
+
+def warpgroup_cut(
+    kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int
+) -> WarpgroupCut | None:
+    """Return the cut for up to `rows` rows; None where no cut fits the shared memory."""
+    groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
+    tiles = next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
+    cut = WarpgroupCut(tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
+    cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
+    totals = 0 if cut.split else tiles * 8 * WIDE_OUTPUTS * 4
+    weight_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * GROUP_BLOCKS * kind.record_bytes
+    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
+    for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 else (2, 1)):
+        room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
+        stages = room // (blocks * block_bytes)
+        if stages >= FEWEST_STAGES:
+            stages = min(stages, MOST_COLUMN_STAGES)
+            taken = BARRIER_BYTES + totals + weight_stages * weight_bytes + stages * blocks * block_bytes
+            return replace(
+                cut, weight_stages=weight_stages, column_stages=stages, column_blocks=blocks, shared_bytes=taken
+            )
     return None
 
 

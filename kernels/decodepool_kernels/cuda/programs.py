@@ -11,7 +11,17 @@ from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import COLUMNS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.pages import KV_BITS, head_page_bytes
-from decodepool_kernels.cuda.products import Part, Parts, WideCut, product_cut, wide_cut
+from decodepool_kernels.cuda.products import (
+    FEWEST_WIDE_ROWS,
+    WARPGROUP_THREADS,
+    WARPGROUP_WARPS,
+    Part,
+    Parts,
+    WideCut,
+    product_cut,
+    warpgroup_cut,
+    wide_cut,
+)
 from decodepool_kernels.cuda.records import Operand, PartOperands, Record
 from decodepool_kernels.cuda.wide_units import PLACES
 
@@ -30,6 +40,8 @@ PLACE_STATE_BYTES = 8
 MOST_STAGES = 8
 FEWEST_STAGES = 3
 FOLD_THREADS = 256
+WARPGROUP_CAPABILITY = 90
+QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 STATIC_SHARED_BYTES = 4096
 """More than any kernel's own shared arrays."""
 
@@ -42,7 +54,9 @@ class Programs:
     ) -> None:
         self._gpu, self._library = gpu, library
         self._records, self._placement, self._arena = records, placement, arena
-        self._partials = self._partial_bytes = self.allocated_bytes = 0
+        self._partials = self._partial_bytes = 0
+        self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
+        self._flags = gpu.allocate(self.allocated_bytes)
 
     def launches(self, rows: int, *, wide: bool) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
@@ -57,14 +71,23 @@ class Programs:
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
             return [self._attention(record, arguments)]
-        function = self._library.function(record.kernel, record.defines, record.threads)
+        defines = dict(record.defines)
+        if record.kernel in QUANTISING:
+            defines["CORES"] = int(self._has_warpgroups(rows))
+        function = self._library.function(record.kernel, defines, record.threads)
         return [Launch(record.kernel, function, record.grid(rows), arguments)]
+
+    def _has_warpgroups(self, rows: int) -> bool:
+        """Whether products of so many rows take wgmma, and so activations laid out for it."""
+        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
 
     def _product(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
         kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
         room = self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        if self._has_warpgroups(rows):
+            return self._warpgroups(record, arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
@@ -82,10 +105,26 @@ class Programs:
         function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
         product = Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))
-        if not cut.split:
-            return [product]
+        return [product, self._fold(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
+
+    def _warpgroups(
+        self, record: Record, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
+    ) -> list[Launch]:
+        kind = record.parts[0].matrix.kind
+        assert kind is not None
+        cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES)
+        assert cut is not None
+        defines = {**record.defines, **cut.defines()}
+        function = self._library.function("matmul_warpgroup", defines, WARPGROUP_THREADS, cut.shared_bytes)
+        blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
+        arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
+        handing = (*arguments, ctypes.c_void_p(self._flags))
+        product = Launch(_product_name(record), function, (blocks, 1), handing)
+        return [product, self._fold(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
+
+    def _fold(self, record: Record, places: int, rows: int, arguments: tuple[Operand, ...]) -> Launch:
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
-        return [product, Launch("fold_slices", fold, (cut.places(outputs), rows), arguments)]
+        return Launch("fold_slices", fold, (places, rows), arguments)
 
     def _partials_of(self, size_bytes: int) -> int:
         """Return memory for slices left apart: the largest asked for so far, shared by every product of that size."""

@@ -60,12 +60,16 @@ class Kernel:
         return [kind.defines() for kind in KINDS] if self.has_kinds else [{}]
 
 
+WARPGROUPS = "sm_90a"
+"""The target that has wgmma."""
 HELD = {"ITEMS": (1, 4, 8, 14)}
-PLANES = {"PLANES": (2, 3), **HELD}
+PLANES = {"PLANES": (2, 3), "CORES": (0, 1), **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
+WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (1, 2, 4)}
+WARPGROUP_CUTS = {"TILES": (3, 4, 6, 8), "SPLIT": (0, 1), **WARPGROUP_STAGES}
 PAGES = {"KV_BITS": (8, 16)}
-FOLDS = {"PLANES": (2, 3), "GROUPS": (1, 4, 8), "ITEMS": (1, 2)}
+FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2)}
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, **STAGES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
@@ -81,14 +85,18 @@ KERNELS: dict[str, Kernel] = {
         Kernel("swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES),
         Kernel("matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS, has_kinds=True),
         Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
-        Kernel("fold_slices.cu", "W x + b, from the sums of slices", "matmul_wide of whole units", {"PLANES": (2, 3)}),
+        Kernel(
+            "matmul_warpgroup.cu", "W x + b of the dequantised matrix", "matmul", WARPGROUP_CUTS,
+            has_kinds=True, only=WARPGROUPS,
+        ),
+        Kernel("fold_slices.cu", "W x + b, from the sums of slices", "products of whole units", {"PLANES": (2, 3)}),
         Kernel("matmul_f32.cu", "W x + b", "itself at any width", {}),
         Kernel("rope_table.cu", "cos and sin of position * frequency", "itself at any width", {}),
         Kernel("rope.cu", "each pair turned by its angle", "itself at any width", {}),
         Kernel("rope_append.cu", "each pair turned; f16 of the turned k and of v", "rope, append", PAGES),
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
-        Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only="sm_90a"),
+        Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=WARPGROUPS),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", {}),
         Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", FOLDS),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),

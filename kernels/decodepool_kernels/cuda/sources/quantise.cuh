@@ -14,6 +14,12 @@ DEVICE float4 scaled(float4 v, float factor) {
   return make_float4(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor), __fmul_rn(v.w, factor));
 }
 
+// The place of a lane's four values of half a block in the first plane.
+DEVICE u8* place_of(const Activation& a, int block, int half, int row) {
+  const int t = threadIdx.x & 3, at = CORES ? (row & 7) * 64 + (2 * half ^ row >> 1 & 3) * 16 + t * 4 : ((row & 7) * 4 + t) * 16 + half * 8;
+  return fragments_at(a, block, row >> 3) + at;
+}
+
 // Write the planes of four values; `to` is their place in the first plane.
 DEVICE void store_planes(u8* to, float4 v) {
   UNROLL for (int plane = 0; plane < PLANES; plane++) {
@@ -24,7 +30,9 @@ DEVICE void store_planes(u8* to, float4 v) {
     const u32 first = bf16_pair(v.x, v.y), second = bf16_pair(v.z, v.w);
     const float4 kept = make_float4(low_bf16(first), high_bf16(first), low_bf16(second), high_bf16(second));
 #endif
-    *(uint2*)(to + plane * FRAGMENT_BYTES) = make_uint2(first, second);
+    u8* place = to + plane * FRAGMENT_BYTES;
+    if (CORES) *(u32*)place = first, *(u32*)((u64)place ^ 16) = second;
+    else *(uint2*)place = make_uint2(first, second);
     v = make_float4(__fsub_rn(v.x, kept.x), __fsub_rn(v.y, kept.y), __fsub_rn(v.z, kept.z), __fsub_rn(v.w, kept.w));
   }
 }
@@ -72,7 +80,7 @@ DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
     if (k >= width) continue;
-    store_planes(fragments_at(a, block, row >> 3) + ((row & 7) * 4 + (lane & 3)) * 16 + half * 8, lifted);
+    store_planes(place_of(a, block, half, row), lifted);
     if ((lane & 3) == 0) a.sums[((size_t)block * a.columns + row) * 2 + half] = sum;
   }
 }

@@ -1,0 +1,284 @@
+// The product of many rows on sm_90a: a block takes 256 outputs x 8 TILES rows, 64 outputs a warpgroup, by wgmma: weights pass through registers,
+// activations (CORES) stay in shared memory. Two more warps copy them, each through its own pipe.
+//
+// The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
+// shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
+// a slice's sums go to `partials` [slice][row][output] instead, for fold_slices.
+#define UNIT_OUTPUTS 256
+#include "fold.cuh"
+#include "parts.cuh"
+#include "pipe.cuh"
+#include "step.cuh"
+#include "wgmma.cuh"
+
+#define WARPS 16
+#define THREADS (32 * WARPS + 128)
+#define PAIR_BYTES (2 * GROUP_BLOCKS * RECORD_BYTES)
+#define PAIRS (UNIT_OUTPUTS / 32)
+#define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
+#define SUMS_BYTES (HAS_MINIMUM * 512)  // of which 8 a row are filled
+#define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
+#define HANDED (TILES * 32 * WARPS)  // float4s of a unit
+
+typedef Pipe<WEIGHT_STAGES, PAIRS * PAIR_BYTES> WeightPipe;
+typedef Pipe<COLUMN_STAGES, COLUMN_BLOCKS * COLUMN_BYTES> ColumnPipe;
+
+// A block's share of the run. Units are taken from the last to the first: the one whose later slices are another block's comes first.
+struct Share {
+  int begin, end, index;
+
+  METHOD Share(int units) : index(blockIdx.x) {
+    const int slices = units * SLICES, shares = min((int)gridDim.x, slices);
+    begin = index < shares ? (int)((i64)slices * index / shares) : 0;
+    end = index < shares ? (int)((i64)slices * (index + 1) / shares) : 0;
+  }
+  // The next unit and its slices from `first` to before `past`; false after the last.
+  METHOD bool take(int& unit, int& first, int& past) {
+    if (end <= begin) return false;
+    unit = (end - 1) / SLICES;
+    first = max(begin - unit * SLICES, 0);
+    past = end - unit * SLICES;
+    end = unit * SLICES + first;
+    return true;
+  }
+};
+
+template <class Visit> DEVICE void each_group(Share share, int groups, Visit visit) {
+  int unit, first, past;
+  while (share.take(unit, first, past))
+    for (int slice = first; slice < past; slice++)
+      for (int group = slice; group < groups; group += SLICES) visit(unit, group);
+}
+
+DEVICE void copy_weights(WeightPipe& pipe, const Parts& parts, const Product& p, const Share& share, int groups) {
+  const int lane = threadIdx.x & 31;
+  const u64 policy = p.column_groups() > 1 ? STAYS : GOES_FIRST;
+  each_group(share, groups, [&](int unit, int group) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const int first = group * GROUP_BLOCKS, bytes = 2 * min(GROUP_BLOCKS, p.blocks - first) * RECORD_BYTES;
+    const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
+    if (lane == 0) pipe.claim(pairs * bytes);
+    __syncwarp();
+    if (lane < pairs)
+      copy_run(pipe.slot() + lane * PAIR_BYTES, part.weights + record_index(at.tile + 2 * lane, first, p.blocks) * RECORD_BYTES, bytes, pipe.filled(), policy);
+    pipe.pass();
+  });
+}
+
+// Stages of COLUMN_BLOCKS blocks, the last of a group short where the group is.
+DEVICE void copy_columns(ColumnPipe& pipe, const Activation& a, const Product& p, const Share& share, int groups) {
+  each_group(share, groups, [&](int unit, int group) {
+    const Unit at = p.at(unit);
+    const int past = min(p.blocks, (group + 1) * GROUP_BLOCKS);
+    for (int first = group * GROUP_BLOCKS; first < past; first += COLUMN_BLOCKS) {
+      const int count = min(COLUMN_BLOCKS, past - first);
+      pipe.claim(count * (PLANES_BYTES + HAS_MINIMUM * UNIT_COLUMNS * 8));
+      for (int i = 0; i < count; i++) {
+        const u32 target = pipe.slot() + i * COLUMN_BYTES;
+        copy_run(target, fragments_at(a, first + i, at.row_tile), PLANES_BYTES, pipe.filled(), STAYS);
+        if (HAS_MINIMUM) copy_run(target + PLANES_BYTES, a.sums + ((size_t)(first + i) * a.columns + at.row_tile * 8) * 2, UNIT_COLUMNS * 8, pipe.filled(), STAYS);
+      }
+      pipe.pass();
+    }
+  });
+}
+
+// Where a warp's 16 outputs lie in the slot at hand, of a group of `count` blocks.
+DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count) {
+  const int warp = threadIdx.x >> 5;
+  return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * count * RECORD_BYTES;
+}
+
+// acc += a block: its records times the rows at `from`. `ahead` runs while the tensor cores do.
+template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 offset, Ahead ahead) {
+  const u64 rows = rows_at(from, PLANES * FRAGMENT_BYTES);
+  UNROLL for (int part = 0; part < PARTS; part++) {
+    float s[TILES][4];
+    begin_steps();
+    UNROLL for (int plane = 0; plane < PLANES; plane++)
+      UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++)
+        multiply_group(s, w.codes + 4 * half, rows_on(rows, plane * FRAGMENT_BYTES + half * 32), plane > 0 || (PARTS == 1 && half > 0));
+    commit_steps();
+    if (part == PARTS - 1) ahead();
+    await_steps();
+    hold(w.codes, offset);
+    UNROLL for (int n = 0; n < TILES; n++) {
+#if CODE_BITS == 16
+      UNROLL for (int j = 0; j < 4; j++) acc[n][j] = __fadd_rn(acc[n][j], s[n][j]);
+#else
+      add_scaled(acc[n], s[n], w.scales[0][part]);
+#endif
+#if HAS_MINIMUM
+      float sums[4];
+      Columns x;
+      x.sums = shared_float4(from + PLANES_BYTES + (n * 8 + 2 * (threadIdx.x & 3)) * 8);
+      part_sums(sums, x, part);
+      add_scaled(acc[n], sums, w.scales[1][part]);
+#endif
+    }
+  }
+}
+
+// What a warpgroup needs to go through a slice.
+struct Way {
+  const u8* slots;
+  WeightPipe weights;
+  ColumnPipe columns;
+  u32 offset;
+
+  METHOD void load(Record& w, const u8* from, int q) const { w.load(from + q * RECORD_BYTES, threadIdx.x & 31, offset); }
+  METHOD u32 column(int q) const { return columns.slot() + q % COLUMN_BLOCKS * COLUMN_BYTES; }
+
+  // acc over a slice's blocks. Each block's records are unpacked while the one before is in the tensor cores. Only the last group may be short.
+  METHOD void sum(float (&acc)[TILES][4], int slice, int blocks) {
+    int left = blocks - slice * GROUP_BLOCKS;
+    if (left <= 0) return;
+    weights.wait();
+    const u8* from = own_records(slots, weights, min(GROUP_BLOCKS, left));
+    Record w;
+    load(w, from, 0);
+    for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) {
+      const int after = left - SLICES * GROUP_BLOCKS;
+      UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+        Record next;
+        if (q % COLUMN_BLOCKS == 0) columns.wait();
+        fold_block(acc, w, column(q), offset, [&]() {
+          if (q + 1 < GROUP_BLOCKS) {
+            load(next, from, q + 1);
+            return;
+          }
+          weights.give_back<true>();
+          if (after <= 0) return;
+          weights.wait();
+          from = own_records(slots, weights, min(GROUP_BLOCKS, after));
+          load(next, from, 0);
+        });
+        if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) columns.give_back<HAS_MINIMUM>();
+        w = next;
+      }
+    }
+    if (left > 0) sum_short(acc, w, from, left);
+  }
+
+  // The last group, of fewer blocks; w is the first.
+  METHOD void sum_short(float (&acc)[TILES][4], Record& w, const u8* from, int count) {
+    for (int q = 0; q < count; q++) {
+      if (q % COLUMN_BLOCKS == 0) columns.wait();
+      if (q > 0) load(w, from, q);
+      fold_block(acc, w, column(q), offset, []() {});
+      if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1 || q + 1 == count) columns.give_back<HAS_MINIMUM>();
+    }
+    weights.give_back<true>();
+  }
+};
+
+// Sums handed from the block whose share ends within a unit to the one that goes on, each warp's by itself: who waits, waits for blocks before it.
+struct Handover {
+  float4* sums;  // [share][tile of 8 rows][thread]
+  u32* flags;    // [share][warp], 0 between launches
+
+  METHOD float4* from(int share) const { return sums + (i64)share * HANDED + threadIdx.x; }
+  METHOD u32* flag(int share) const { return flags + share * WARPS + (threadIdx.x >> 5); }
+  METHOD void await(int share) const {
+    u32 there = 0;
+    while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) *flag(share) = 0;
+  }
+  METHOD void tell(int share) const {
+    __threadfence();
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag(share)) : "memory");
+  }
+};
+
+// What becomes of a slice's sums.
+struct Ending {
+  const Product& p;
+  const Activation& a;
+  const Handover& handover;
+  float4* totals;  // [tile of 8 rows][thread]
+  const int* logits_slots;
+  int share, first, past;
+
+  METHOD void put(const Part& part, const Unit& at, int n, float4 y) const {
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + warp) * 16 + (lane >> 2);
+    const float values[4] = {y.x, y.y, y.z, y.w};
+    UNROLL for (int j = 0; j < 4; j++) {
+      const int row = column + (j & 1), o = output + (j & 2) * 4;
+      if (row < p.rows && o < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], o, values[j]);
+    }
+  }
+
+  METHOD void leave(const Unit& at, int place, int slice, const float (&acc)[TILES][4], float* partials) const {
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const i64 width = (i64)p.starts[3] * UNIT_OUTPUTS;
+    float* to = partials + (i64)slice * p.rows * width + (i64)place * UNIT_OUTPUTS + warp * 16 + (lane >> 2);
+    UNROLL for (int n = 0; n < TILES; n++)
+      UNROLL for (int j = 0; j < 4; j++) {
+        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1);
+        if (row < p.rows) to[row * width + (j & 2) * 4] = acc[n][j];
+      }
+  }
+
+  METHOD void fold(const Part& part, const Unit& at, int slice, const float (&acc)[TILES][4]) const {
+    if (slice == first && first > 0) handover.await(share - 1);
+    UNROLL for (int n = 0; n < TILES; n++) {
+      float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
+      if (slice > first) y = totals[n * 32 * WARPS + threadIdx.x];
+      else if (first > 0) y = __ldcg(handover.from(share - 1) + n * 32 * WARPS);
+      const float2 down = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
+      y = make_float4(fmaf(acc[n][0], down.x, y.x), fmaf(acc[n][1], down.y, y.y), fmaf(acc[n][2], down.x, y.z), fmaf(acc[n][3], down.y, y.w));
+      if (slice + 1 < past) totals[n * 32 * WARPS + threadIdx.x] = y;
+      else if (past < SLICES) handover.from(share)[n * 32 * WARPS] = y;
+      else put(part, at, n, y);
+    }
+    if (slice + 1 == past && past < SLICES) handover.tell(share);
+  }
+};
+
+// Registers move from the warps that copy to those that compute: 640 x 96 at the start.
+DEVICE void keep_few_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 32;"); }
+DEVICE void take_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 112;"); }
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, u32* flags) {
+  extern __shared__ __align__(1024) u8 shared[];  // and no other: it begins on 1024 bytes
+  const u8* weight_slots = shared + COLUMN_STAGES * COLUMN_BLOCKS * COLUMN_BYTES;
+  u64* barriers = (u64*)(weight_slots + WEIGHT_STAGES * PAIRS * PAIR_BYTES);
+  float4* totals = (float4*)(barriers + 2 * (WEIGHT_STAGES + COLUMN_STAGES));
+  WeightPipe weight_pipe(weight_slots, barriers);
+  ColumnPipe column_pipe(shared, barriers + 2 * WEIGHT_STAGES);
+  if (threadIdx.x == 0) weight_pipe.set(WARPS), column_pipe.set(WARPS);
+  __syncthreads();
+  let_next_start();
+  const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));  // alike in all lanes, as the compiler cannot know
+  const Activation a = activation_at(activation, blocks, columns);
+  Share share(p.units());
+  if (threadIdx.x >= 32 * WARPS) {
+    keep_few_registers();
+    const int warp = threadIdx.x >> 5, groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
+    if (warp == WARPS) copy_weights(weight_pipe, parts, p, share, groups);
+    await_previous();
+    if (threadIdx.x == 32 * (WARPS + 1)) copy_columns(column_pipe, a, p, share, groups);
+  } else {
+    take_more_registers();
+    await_previous();
+    const Handover handover = {(float4*)partials, flags};
+    Ending ending = {p, a, handover, totals, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
+    Way way = {weight_slots, weight_pipe, column_pipe, 0};
+    int unit;
+    while (share.take(unit, ending.first, ending.past)) {
+      const Unit at = p.at(unit);
+      const Part& part = parts.part[at.part];
+      way.offset = code_offset(part.zero);
+      for (int slice = ending.first; slice < ending.past; slice++) {
+        float acc[TILES][4] = {};
+        way.sum(acc, slice, blocks);
+        if (SPLIT) ending.leave(at, unit / p.column_groups(), slice, acc, partials);
+        else ending.fold(part, at, slice, acc);
+      }
+    }
+  }
+}

@@ -1,0 +1,49 @@
+// Tensor-core steps of a warpgroup (sm_90a): 64 outputs, weights in registers as for m16n8k16 a warp, times 8 TILES rows of activations in shared memory.
+#pragma once
+#include "common.cuh"
+
+#if BFLOAT
+#define STEP_TYPES ".f32.bf16.bf16"
+#else
+#define STEP_TYPES ".f32.f16.f16"
+#endif
+#define SUMS(n) "+f"(s[n][0]), "+f"(s[n][1]), "+f"(s[n][2]), "+f"(s[n][3])
+#define OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rows), "r"(keeps)
+#define REGISTERS_12 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11"
+#define REGISTERS_16 REGISTERS_12 ",%12,%13,%14,%15"
+#define REGISTERS_24 REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define REGISTERS_32 REGISTERS_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+
+// s = a rows (+ s where it keeps).
+DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int keeps) {
+#if TILES == 3
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %17, 0; wgmma.mma_async.sync.aligned.m64n24k16" STEP_TYPES " {" REGISTERS_12 "},{%12,%13,%14,%15},%16,p,1,1,0;}"
+               : SUMS(0), SUMS(1), SUMS(2) : OPERANDS);
+#elif TILES == 4
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16" STEP_TYPES " {" REGISTERS_16 "},{%16,%17,%18,%19},%20,p,1,1,0;}"
+               : SUMS(0), SUMS(1), SUMS(2), SUMS(3) : OPERANDS);
+#elif TILES == 6
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %29, 0; wgmma.mma_async.sync.aligned.m64n48k16" STEP_TYPES " {" REGISTERS_24 "},{%24,%25,%26,%27},%28,p,1,1,0;}"
+               : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5) : OPERANDS);
+#elif TILES == 8
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16" STEP_TYPES " {" REGISTERS_32 "},{%32,%33,%34,%35},%36,p,1,1,0;}"
+               : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5), SUMS(6), SUMS(7) : OPERANDS);
+#endif
+}
+
+// Rows of 64 bytes whose chunks are exchanged by row, on 512 bytes; the next 8 rows are `stride` bytes on.
+DEVICE u64 rows_at(u32 address, int stride) { return (u64)((address & 0x3ffff) >> 4 | 1u << 16) | (u64)((u32)stride >> 4 | 2u << 30) << 32; }
+
+// Half of k and more: so many bytes on.
+DEVICE u64 rows_on(u64 rows, int bytes) { return rows & 0xffffffff00000000ull | (u32)((u32)rows + bytes / 16); }
+
+DEVICE void begin_steps() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void commit_steps() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// The registers of a step's weights are read until it is over, which the compiler does not know: with this after it they stay.
+DEVICE void hold(const u32 (&a)[8], u32 never_one) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %8, 1; @p st.shared.v4.b32 [%8], {%0,%1,%2,%3}; @p st.shared.v4.b32 [%8], {%4,%5,%6,%7};}"
+               ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(never_one) : "memory");
+}
+
+DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
