@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, cast
+
 import pytest
 from decodepool_worker.sessions.scheduler import Need, deal_rows, plan_step
+from decodepool_worker.sessions.session import Session, SessionState
+from decodepool_worker.sessions.stepper import choose_work
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,3 +80,32 @@ def test_dealing_spends_the_budget_and_differs_by_a_page_at_most(pending: list[i
     assert sum(dealt) == min(budget, sum(pending))
     unmet = [rows for rows, wanted in zip(dealt, pending, strict=True) if rows < wanted]
     assert all(rows >= max(dealt, default=0) - 64 for rows in unmet)
+
+
+@dataclass
+class Waiting:
+    """What choosing looks at of a session."""
+
+    state: SessionState
+    pending_count: int
+    served_step: int
+
+
+@given(
+    st.lists(
+        st.builds(
+            Waiting,
+            st.sampled_from([SessionState.DECODING, SessionState.DECODING, SessionState.PREFILLING, SessionState.IDLE]),
+            st.integers(0, 3),
+            st.integers(0, 5),
+        ),
+        max_size=12,
+    ),
+    st.integers(1, 14),
+)
+def test_who_is_chosen_is_as_planned_whether_or_not_anybody_has_to_wait(sessions: list[Waiting], rows: int) -> None:
+    wanting = sorted((s for s in sessions if s.state is not SessionState.IDLE), key=lambda session: session.served_step)
+    needs = [Need(session.pending_count, session.state is SessionState.DECODING) for session in wanting]
+    planned = [(s, n) for s, n in zip(wanting, plan_step(needs, rows, 64), strict=True) if n is not None]
+    chosen: list[Any] = list(choose_work(cast(list[Session], sessions), rows, 64))
+    assert chosen == planned

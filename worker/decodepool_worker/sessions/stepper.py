@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from decodepool_worker.engine.rows import Draw, Engine, NonFiniteLogits, Outcome, OverlappingEngine, Sampled, Span
 from decodepool_worker.sessions.household import Household
@@ -130,11 +131,18 @@ class Stepper:
 
 def choose_work(sessions: Iterable[Session], max_step_rows: int, prefill_chunk_rows: int) -> list[Work]:
     """Choose the sessions of one step and their rows, who was served longest ago first."""
-    wanting = [session for session in sessions if session.state in {SessionState.PREFILLING, SessionState.DECODING}]
-    wanting.sort(key=lambda session: session.served_step)
+    wanting = [session for session in sessions if session.state is _PREFILLING or session.state is _DECODING]
+    wanting.sort(key=_served_step)
+    pending = [session.pending_count for session in wanting]
+    if wanting and max(pending) <= 1 and len(wanting) <= max_step_rows and all(s.state is _DECODING for s in wanting):
+        return list(zip(wanting, pending, strict=True))  # what planning gives where nobody waits for anybody
     needs = [Need(session.pending_count, session.state is SessionState.DECODING) for session in wanting]
     rows = plan_step(needs, max_step_rows, prefill_chunk_rows)
     return [(session, count) for session, count in zip(wanting, rows, strict=True) if count is not None]
+
+
+_PREFILLING, _DECODING = SessionState.PREFILLING, SessionState.DECODING
+_served_step = attrgetter("served_step")
 
 
 def span_of(session: Session, rows: int) -> Span:
