@@ -106,7 +106,9 @@ class Operator:
     def _inject(self, namespace: str, pod: Object) -> Injected | Denied:
         pool = self.store.pool((namespace, pool_name(pod) or ""))
         nodes = self.store.nodes() if self._settings.reads_nodes else None
-        return inject(pod, pool, self._settings.images, nodes)
+        outcome = inject(pod, pool, self._settings.images, nodes)
+        self.metrics.sidecars.labels("denied" if isinstance(outcome, Denied) else "allowed").inc()
+        return outcome
 
     async def _watch(self) -> None:
         kinds = watched_kinds(reads_nodes=self._settings.reads_nodes)

@@ -41,6 +41,9 @@ class Metrics:
         self.events_seen = Counter(
             "decodepool_operator_watch_events", "Watch events, by kind.", ["kind"], registry=self.registry
         )
+        self.sidecars = Counter(
+            "decodepool_operator_sidecars", "Pods that the webhook was asked about.", ["result"], registry=self.registry
+        )
         self.healed = Counter(
             "decodepool_operator_missed_changes", "Changes that the audit found and no watch told of.", ["kind"],
             registry=self.registry,

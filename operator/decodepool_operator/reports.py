@@ -30,6 +30,9 @@ STEADY_SHARE = 0.01
 KEYS_SECONDS = 60.0
 """How long API keys read from a Secret are used before they are read again."""
 MAX_ANSWER_BYTES = 1 << 20
+MOST_SESSIONS = 1_000_000
+MOST_BYTES = 1 << 62
+"""What a worker says comes from a pod that anybody may have chosen the image of: absurd numbers are no answer."""
 QUEUED_METRIC = "decodepool_pool_queued"
 
 _QUEUED = re.compile(rf"^{QUEUED_METRIC}(?:\{{[^}}]*\}})? (\S+)", re.MULTILINE)
@@ -148,7 +151,7 @@ class Reports:
             return None
         try:
             return report_of(pod, json.loads(text))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     async def _ask_gateway(self, session: aiohttp.ClientSession, limit: asyncio.Semaphore, pod: Object) -> int | None:
@@ -188,9 +191,9 @@ def first_key(encoded: str | None) -> str | None:
 def report_of(pod: Object, answer: Mapping[str, Any]) -> WorkerReport:
     """Return what a worker's `/v1/capacity` says; ValueError, KeyError or TypeError where it makes no sense."""
     sessions = answer["sessions"]
-    capacity, active = int(sessions["capacity"]), int(sessions["active"])
-    if not 0 <= active <= capacity:
-        raise ValueError(f"{active} of {capacity} sessions")
+    capacity, active = sessions["capacity"], sessions["active"]
+    if not (_is_amount(capacity) and _is_amount(active) and active <= capacity <= MOST_SESSIONS):
+        raise ValueError("these are no numbers of sessions")
     return WorkerReport(
         pod=pod["metadata"]["name"],
         uid=pod["metadata"]["uid"],
@@ -228,7 +231,11 @@ def _is_steady(before: int | None, now: int) -> bool:
 def _amounts(written: object) -> dict[str, int]:
     if not isinstance(written, dict):
         return {}
-    return {name: value for name, value in written.items() if isinstance(value, int) and not isinstance(value, bool)}
+    return {name: value for name, value in written.items() if _is_amount(value)}
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_BYTES
 
 
 def _may_report(pod: Object) -> bool:

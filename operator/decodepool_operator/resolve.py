@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ READ_LIMIT_SECONDS = 180.0
 """For a whole header. What lasts longer is given up, whatever the server drips."""
 READS_AT_ONCE = 8
 KEPT_ANSWERS = 1000
+
+log = logging.getLogger(__name__)
 
 ReadSecret = Callable[[str, str], Awaitable[Object]]
 """Namespace and name of a Secret to the Secret; ApiFault where there is none."""
@@ -117,6 +120,9 @@ class Resolver:
             return Resolved(await asyncio.wait_for(asyncio.shield(read), READ_LIMIT_SECONDS), key)
         except BadModelFile as fault:
             return Unresolved(fault_reason(fault), str(fault), key)
+        except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+            log.exception("a header broke its reader", extra={"fields": {"url": http["url"]}})
+            return Unresolved("BadModelFile", f"the header cannot be made sense of ({type(error).__name__})", key)
         except TimeoutError:
             return Unresolved("Unreachable", f"the header did not arrive within {READ_LIMIT_SECONDS:.0f} s", key)
 

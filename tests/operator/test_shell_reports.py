@@ -120,11 +120,32 @@ async def holds_more_than_fits(request: web.Request) -> web.Response:
     return web.json_response({"sessions": {"capacity": 1, "active": 5}})
 
 
+async def counts_to_infinity(request: web.Request) -> web.Response:
+    return web.Response(text='{"sessions": {"capacity": 1e999, "active": 0}}')
+
+
+async def claims_a_whole_world(request: web.Request) -> web.Response:
+    return web.json_response({"sessions": {"capacity": 10**30, "active": 0}})
+
+
+async def nests_without_end(request: web.Request) -> web.Response:
+    return web.Response(text="[" * 200_000)
+
+
 async def sends_elsewhere(request: web.Request) -> web.Response:
     raise web.HTTPFound("/elsewhere")
 
 
-BAD = [hangs, is_loading, talks_nonsense, holds_more_than_fits, sends_elsewhere]
+BAD = [
+    hangs,
+    is_loading,
+    talks_nonsense,
+    holds_more_than_fits,
+    counts_to_infinity,
+    claims_a_whole_world,
+    nests_without_end,
+    sends_elsewhere,
+]
 
 
 @pytest.mark.parametrize("answer", BAD, ids=lambda each: each.__name__)

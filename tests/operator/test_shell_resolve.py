@@ -33,7 +33,7 @@ class Room:
     def _read(self, url: str, headers: Mapping[str, str], sha256: str | None) -> ModelFacts:
         self.reads.append((url, headers, sha256))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, BadModelFile):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -106,6 +106,19 @@ def test_a_broken_source_is_tried_again_with_growing_gaps(monkeypatch: pytest.Mo
 def _let_time_pass(resolver: Resolver) -> None:
     for source in resolver._sources.values():
         source.retry_at = 0.0
+
+
+def test_a_header_that_breaks_the_reader_is_told_and_tried_again_later() -> None:
+    async def scenario() -> None:
+        room, raw = Room(facts()), pool()
+        room.answers = [RecursionError("too deep")]  # type: ignore[list-item] # what no reader should raise
+        room.resolver.resolution(raw)
+        await room.settle()
+        answer = room.resolver.resolution(raw)
+        assert isinstance(answer, Unresolved)
+        assert answer.message == "the header cannot be made sense of (RecursionError)"
+
+    run(scenario)
 
 
 def test_a_source_that_is_mended_is_found() -> None:
