@@ -12,7 +12,7 @@ from decodepool_sizing.facts import ModelFacts
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
-from decodepool_sizing.support import RUN_KV_TYPES
+from decodepool_sizing.support import GPU_KV_TYPES, RUN_KV_TYPES
 
 from decodepool_operator.devices import Device, Refused, find_device, resource_of
 from decodepool_operator.pools import Pool
@@ -45,10 +45,11 @@ class Capacity:
 
 def find_capacity(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:
     """Plan a worker of the pool. Whatever cannot be is `Refused`, with the numbers."""
-    kv_type = pool.spec.kv_type
-    if kv_type not in kv_types(facts.shape) or kv_type not in RUN_KV_TYPES:
-        possible = ", ".join(kind for kind in kv_types(facts.shape) if kind in RUN_KV_TYPES)
-        return Refused("UnsupportedKVType", f"this model's heads cannot be kept as {kv_type}; possible are {possible}")
+    run = RUN_KV_TYPES if pool.kind == "cpu" else GPU_KV_TYPES
+    possible = [kind for kind in kv_types(facts.shape) if kind in run]
+    if pool.spec.kv_type not in possible:
+        message = f"this model's heads cannot be kept as {pool.spec.kv_type} here; possible are {', '.join(possible)}"
+        return Refused("UnsupportedKVType", message)
     try:
         return _on_cpu(pool, facts) if pool.kind == "cpu" else _on_gpu(pool, facts, seen)
     except CannotFit as error:

@@ -18,6 +18,7 @@ RUN_ARCHITECTURES: frozenset[str] = frozenset(DENSE_PARTS)
 RUN_WEIGHT_TYPES = frozenset(TensorType[name] for name in (*FLOAT_BYTES, *QUANT_LAYOUTS))
 
 RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
+GPU_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.Q8_0})
 
 _TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})
 """Integers are tables, such as which experts a token takes, and no weights."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_operator.capacity import DEFAULT_CPU_SESSIONS, GPU_HOST_BYTES, Capacity, find_capacity
 from decodepool_operator.devices import Refused
 from decodepool_operator.pools import read_pool
@@ -15,6 +16,7 @@ from decodepool_operator.templates import merged_resources, refused_template
 from decodepool_sizing.capacity import Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, cpu_memory, gpu_memory
 from decodepool_sizing.gpus import GPUS
+from decodepool_sizing.support import GPU_KV_TYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +85,7 @@ REFUSED = {
     "more context than the model's": (pool(contextTokens=257), "ContextTooLong"),
     "far more": (pool(contextTokens=1 << 31), "ContextTooLong"),
     "a type its heads cannot have": (pool(kvType="q8_0"), "UnsupportedKVType"),
+    "a type the GPU's kernels do not keep": (gpu_pool(kvType="f32"), "UnsupportedKVType"),
     "a reserve beyond the device": (gpu_pool(cacheReserve="30Gi", sessionsPerWorker=None), "CannotFit"),
 }
 
@@ -94,6 +97,10 @@ def test_what_cannot_be_is_refused_with_its_numbers(name: str) -> None:
     assert found.reason == reason
     assert "\n" not in found.message
     assert any(letter.isdigit() for letter in found.message)
+
+
+def test_types_of_keys_and_values_are_refused_here_as_the_gpus_kernels_refuse_them() -> None:
+    assert {kind.value for kind in GPU_KV_TYPES} == set(KV_BITS)
 
 
 @pytest.mark.parametrize("name", sorted(gpu.name for gpu in GPUS))
