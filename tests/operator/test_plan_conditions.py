@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from decodepool_cli.faults import Fault
+from decodepool_cli.fetching import _check_digest
 from decodepool_operator.conditions import TYPES, Finding, events_of, with_times
 from decodepool_operator.differences import agrees, needs_writing, stamped
 from decodepool_operator.plan import plan
@@ -104,9 +107,11 @@ def test_a_model_that_the_engine_refuses_is_refused_before_there_are_pods(line: 
     assert told(look(on_gpu, resolution=resolved(on_gpu, with_refusal(line))), "ModelResolved")["status"] == "True"
 
 
-def test_a_file_with_another_digest_is_told_of_the_model_and_not_of_a_pod() -> None:
-    words = "decodepool: http://x: its sha256 is aa, the manifest says bb; what came was deleted"
-    here = cluster(pool(), fate=workers_that(Fate(crashes=words)))
+def test_a_file_with_another_digest_is_told_of_the_model_and_not_of_a_pod(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(b"other")
+    with pytest.raises(Fault) as said:
+        _check_digest(tmp_path / "part", "http://x", "bb")
+    here = cluster(pool(), fate=workers_that(Fate(crashes=f"decodepool: {said.value}")))
     here.run(30)
     assert here.condition("ModelResolved")["reason"] == here.condition("Ready")["reason"] == "HashDiffers"
 
