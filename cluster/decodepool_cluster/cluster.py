@@ -17,9 +17,8 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from decodepool_cluster import addresses, archives, linux, parts, settings
+from decodepool_cluster import addresses, archives, linux, making, parts
 from decodepool_cluster.linux import ClusterFault, run, wait_until
-from decodepool_cluster.pki import Authority, Identity
 from decodepool_cluster.processes import Processes
 
 MARK = "this-is-a-cluster"
@@ -41,7 +40,6 @@ class Cluster:
         self.tools = tools.resolve()
         self.network = self.home / "network"  # a mount that keeps the network namespace alive
         self.cgroup = "decodepool-" + sha256(bytes(self.home)).hexdigest()[:8]
-        self.authority = Authority(self.home / "pki")
         self.processes = Processes(self.home)
 
     @cached_property
@@ -58,15 +56,12 @@ class Cluster:
         """Start anew, with `nodes` real nodes, and return once they are ready."""
         self.stop()
         self.home.mkdir(parents=True, exist_ok=True)
-        self._write(MARK, "This folder belongs to a local cluster, which removes it when it is stopped.\n")
+        making.write(self.home / MARK, "This folder belongs to a local cluster, which removes it when it is stopped.\n")
         (self.home / "images").mkdir()
         archives.write_pause(self.home / "pause.tar")
         self.load(self.home / "pause.tar")
-        self._make_network()
-        self._make_identities()
-        self._write("kube-proxy.json", settings.kube_proxy(self.home))
-        self._write("Corefile", settings.corefile(self.home))
-        self._write("resolv.conf", settings.RESOLV_CONF)
+        making.network(self.network)
+        making.control_plane(self.home)
         for part in parts.CONTROL_PLANE:
             self.revive(part)
             if part == "kube-apiserver":
@@ -214,7 +209,9 @@ class Cluster:
     def revive(self, part: str) -> None:
         """Start one part; it finds its data as a kill left it."""
         if part in addresses.NODES:
-            self.processes.spawn(part, self.inside(*parts.NODE), self.environment | self._prepare_node(part))
+            self.processes.spawn(
+                part, self.inside(*parts.NODE), self.environment | making.node(self.home, part, self.cgroup)
+            )
         else:
             self.processes.spawn(part, self.inside(*parts.CONTROL_PLANE[part](self.home)), self.environment)
 
@@ -247,42 +244,6 @@ class Cluster:
     def _allocatable(self, node: str) -> dict[str, str]:
         allocatable: dict[str, str] = self.get("node", node)["status"]["allocatable"]
         return allocatable
-
-    def _prepare_node(self, name: str) -> dict[str, str]:
-        """Write a node's files; return the environment of its script."""
-        home = self.home / "nodes" / name
-        for folder in ("lib", "log", "sys", "cni"):
-            (home / folder).mkdir(parents=True, exist_ok=True)
-        cgroup = f"{self.cgroup}/{name}"
-        linux.make_cgroup(cgroup)
-        address = addresses.NODES[name]
-        self.authority.issue(name, Identity(f"system:node:{name}", "system:nodes", addresses=(address,)))
-        self._write(f"nodes/{name}/kubeconfig", settings.kubeconfig(self.authority.folder, name))
-        self._write(f"nodes/{name}/kubelet.json", settings.kubelet(self.authority.folder, name, cgroup))
-        self._write(f"nodes/{name}/containerd.toml", settings.containerd(home))
-        self._write(f"nodes/{name}/cni/pods.conflist", settings.pod_network(name))
-        return {"NODE": str(home), "NAME": name, "ADDRESS": address, "IMAGES": str(self.home / "images")}
-
-    def _make_network(self) -> None:
-        self.network.touch()
-        run(["unshare", f"--net={self.network}", "true"])
-        with self.entered():
-            Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-            run(["ip", "link", "set", "lo", "up"])
-            for address in (addresses.CONTROL_PLANE, *addresses.NODES.values()):
-                run(["ip", "address", "add", f"{address}/32", "dev", "lo"])
-            # Without a route a connection to a Service fails before kube-proxy's rules can redirect it.
-            run(["ip", "route", "add", addresses.SERVICES, "dev", "lo", "src", addresses.CONTROL_PLANE])
-
-    def _make_identities(self) -> None:
-        self.authority.create()
-        for name, identity in {**parts.SERVERS, **parts.USERS}.items():
-            self.authority.issue(name, identity)
-        for name in parts.USERS:
-            self._write(f"{name}.kubeconfig", settings.kubeconfig(self.authority.folder, name))
-
-    def _write(self, name: str, content: object) -> None:
-        (self.home / name).write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
 
 
 def _is_ready(node: dict[str, Any]) -> bool:

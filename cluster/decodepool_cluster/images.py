@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,7 +24,7 @@ INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml
 ROOMS = ("sizing", "kernels", "worker", "gateway", "operator", "cli")
 TARGETS = ("worker-cpu", "operator", "gateway")
 """What runs in the local cluster; the Dockerfile has `worker-cuda` besides."""
-KEPT_ARCHIVES = 2
+KEPT_ARCHIVES = 1
 """Of earlier sources, for each group of targets: what changed last may change back."""
 BUILD_SECONDS = 1200
 BUILDER = Path(__file__).with_name("build_images.sh")
@@ -95,3 +96,5 @@ def _base() -> Path:
 def _forget_old(archives: Iterable[Path]) -> None:
     for old in sorted(archives, key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
         old.unlink()
+        with suppress(OSError):  # another group's archive is still in it
+            old.parent.rmdir()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from decodepool_sizing.cache_folder import cache_folder
 
-from decodepool_cluster.linux import ClusterFault, run
+from decodepool_cluster.linux import ClusterFault, cgroup_hierarchies, run
 from decodepool_cluster.locks import alone
 from decodepool_cluster.say import say
 
@@ -86,6 +86,8 @@ def missing_for_building() -> str | None:
     """Return in a line why nothing can be built or started here, or None."""
     if os.geteuid() != 0:
         return NEEDS_ROOT
+    if not may_make_namespaces():
+        return "a local cluster needs namespaces and cgroups, which this root may not make: is this a container?"
     if not are_built() and not shutil.which("go"):
         return "a local cluster is built from Go modules once: Go 1.21 or newer is needed"
     if missing_packages() and not shutil.which("apt-get"):
@@ -97,6 +99,15 @@ def require_root() -> None:
     """ClusterFault where this process is not root's."""
     if os.geteuid() != 0:
         raise ClusterFault(NEEDS_ROOT)
+
+
+def may_make_namespaces() -> bool:
+    """Tell whether this root is one that may make nodes: a container's usually may not."""
+    try:
+        run(["unshare", "--mount", "--net", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/run"])
+    except ClusterFault:
+        return False
+    return all(os.access(hierarchy, os.W_OK) for hierarchy in cgroup_hierarchies())
 
 
 def missing_packages() -> list[str]:

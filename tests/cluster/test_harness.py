@@ -123,7 +123,7 @@ def readyz(port: int, authority: Path, seconds: float) -> bytes:
 
 
 def test_a_relay_passes_bytes_and_can_go_silent(bare_cluster: Cluster, api_relay: Relay) -> None:
-    authority = bare_cluster.authority.folder / "ca.crt"
+    authority = bare_cluster.home / "pki" / "ca.crt"
     assert readyz(api_relay.port, authority, 5).startswith(b"HTTP/1.0 200")
     api_relay.silence()
     began = time.monotonic()
