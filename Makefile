@@ -67,8 +67,9 @@ cluster-down: ## stop that cluster and remove every trace of it
 	@$(RUN) python -m decodepool_cluster down
 
 .PHONY: golden
-golden: $(STAMP) ## write again what is generated from the models: the CRD and its page
+golden: $(STAMP) ## write again what is generated: the CRD, its page, the rendered chart
 	$(RUN) python -m decodepool_operator.crd
+	$(RUN) python -m tests.chart.rendering
 
 .PHONY: test-gpu
 test-gpu: $(STAMP) model ## the GPU's tests; without a GPU they say that they did not run
