@@ -33,8 +33,8 @@ QUERY_BYTES = 2
 TOTAL_BYTES = 4
 RAW_STAGES = 4
 """Halves of a page that wait to be widened, as wide_pages.cuh has it."""
-SMALL_HALF_BYTES = 9 << 10
-"""Halves of a page so small that three thread blocks of attention share an SM."""
+SMALL_HALF_BYTES, SMALL_HALF_BLOCKS = 9 << 10, 3
+"""Halves of a page so small that so many thread blocks of attention share an SM, in place of two."""
 PLACE_STATE_BYTES = 8
 """Of a place's largest score and its sum of weights, which each of 4 lanes keeps."""
 MOST_STAGES = 8
@@ -145,13 +145,12 @@ class Programs:
     def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         half_bytes = head_page_bytes(record.defines["HEAD_DIM"], record.defines["KV_BITS"])
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
-        blocks = 3 if half_bytes <= SMALL_HALF_BYTES else 2
+        blocks = SMALL_HALF_BLOCKS if half_bytes <= SMALL_HALF_BYTES else 2
         head_dim = record.defines["HEAD_DIM"]
         room = self._gpu.shared_bytes // blocks - STATIC_SHARED_BYTES - QUERY_SLOTS * COLUMNS * 4 * (head_dim + 16)
         stages = max(FEWEST_STAGES, min(MOST_STAGES, room // half_bytes))
-        function = self._library.function(
-            record.kernel, {**record.defines, "STAGES": stages}, threads, stages * half_bytes
-        )
+        defines = {**record.defines, "STAGES": stages, "BLOCKS": blocks}
+        function = self._library.function(record.kernel, defines, threads, stages * half_bytes)
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:

@@ -175,7 +175,7 @@ struct Results {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
           const int* step) {
   extern __shared__ __align__(1024) u8 slots[];

@@ -22,10 +22,11 @@ DEVICE void give_back(const TilePipe& pipe) {
   if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled() + 8) : "memory");
 }
 
-// A unit's total and whose turn it is: a thread reads and writes its own places only, so a warp has a turn of its own.
+// A unit's total and whose turn it is: a thread reads and writes its own places only, so a warp has a turn of its own. Turns pass late, behind products:
+// a warp waits for its stores before it passes one.
 struct Totals {
   float4 *o, *ml;
-  int* turn;
+  int *turn, passing;
 
   METHOD void await_turn(int group) const {
     if ((threadIdx.x & 31) == 0) {
@@ -35,9 +36,14 @@ struct Totals {
     }
     __syncwarp();
   }
-  METHOD void pass_turn(int group) const {
+  METHOD void pass_turn() {
+    if (passing == 0) return;
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(group) : "memory");
+    if ((threadIdx.x & 31) == 0) asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(passing) : "memory");
+    passing = 0;
+  }
+  METHOD void end_turns() const {
+    if ((threadIdx.x & 31) == 0) *turn = 0;
   }
 };
 
@@ -123,7 +129,7 @@ struct Places {
   }
 
   // The group so far into the unit's total; true, with the finished rows in `o`, where it was the last.
-  METHOD bool close_group(const Unit& unit, int block, const Totals& totals) {
+  METHOD bool close_group(const Unit& unit, int block, Totals& totals) {
     const int group = block / FOLDED_BLOCKS;
     const bool is_first = group == 0, is_last = block == unit.blocks - 1;
     if (unit.splits > 1 && !is_first) totals.await_turn(group);
@@ -137,7 +143,8 @@ struct Places {
       if (!is_last) totals.o[n * WORKERS] = make_float4(o[n][0], o[n][1], o[n][2], o[n][3]);
     }
     if (!is_last) *totals.ml = ml;
-    if (unit.splits > 1) totals.pass_turn(is_last ? 0 : group + 1);
+    if (unit.splits > 1 && !is_last) totals.passing = group + 1;
+    if (unit.splits > 1 && is_last) totals.end_turns();
     l[0] = ml.y, l[1] = ml.w;
     return is_last;
   }
@@ -157,7 +164,7 @@ struct Places {
 DEVICE u32 slot_of(const TilePipe& pipe) { return __shfl_sync(~0u, pipe.slot(), 0); }
 
 // A unit's blocks one after the other; true where this thread block has finished its rows.
-DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, const Totals& totals) {
+DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, Totals& totals) {
   int block = unit.first();
   places.clear();
   pipe.wait();
@@ -175,6 +182,7 @@ DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, const Total
     pipe.wait();
     begin_products();
     places.multiply_keys(slot_of(pipe));
+    totals.pass_turn();
     await_products<1>();
     places.fold_values(0);
     places.fold_sums();
@@ -190,12 +198,15 @@ DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, const Total
   UNROLL for (int panel = 0; panel < PANELS; panel++) {
     begin_products();
     places.multiply_values(slot_of(pipe), panel);
+    totals.pass_turn();
     await_products<0>();
     places.fold_values(panel);
   }
   places.fold_sums();
   give_back(pipe), pipe.pass();
-  return places.close_group(unit, block, totals);
+  const bool is_last = places.close_group(unit, block, totals);
+  totals.pass_turn();
+  return is_last;
 }
 
 DEVICE void meet_team(int team) { asm volatile("bar.sync %0, 128;" ::"r"(1 + team) : "memory"); }
@@ -230,7 +241,7 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
     bring_pages(pipe, Halves(geometry, layer), raw, raw_slots);
 #else
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    bring_pages(pipe, Halves(geometry, layer));
+    if (threadIdx.x == WORKERS) bring_pages(pipe, geometry, layer);
 #endif
     return;
   }
@@ -250,7 +261,7 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
     places.load_queries(q, q_stride, scale, unit, geometry.group, row_array(step, POSITIONS), place);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     meet_team(team);
-    Totals totals = {(float4*)own + threadIdx.x, (float4*)own + DIM_TILES * WORKERS + threadIdx.x, turns + unit.slot * (WORKERS / 32) + warp};
+    Totals totals = {(float4*)own + threadIdx.x, (float4*)own + DIM_TILES * WORKERS + threadIdx.x, turns + unit.slot * (WORKERS / 32) + warp, 0};
     if (unit.splits > 1) {
       totals.o = total_o + (size_t)unit.slot * DIM_TILES * WORKERS + threadIdx.x;
       totals.ml = total_ml + unit.slot * WORKERS + threadIdx.x;

@@ -33,13 +33,54 @@ struct Geometry {
   }
 };
 
+#if KV_BITS == 16
+// A unit's page numbers, on their way while older ones are used: who waits for a load in the loop delays the copies.
+struct PageNumbers {
+  u32 ring;
+  int asked, taken;
+
+  METHOD void ask(const int* page) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(ring + (asked++ & 3) * 4), "l"(page) : "memory");
+    commit_copies();
+  }
+  METHOD int take() {
+    int page;
+    wait_copies<2>();
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(page) : "r"(ring + (taken++ & 3) * 4) : "memory");
+    return page;
+  }
+};
+
+// By one thread.
+DEVICE void bring_pages(TilePipe tiles, const Geometry& geometry, const u8* layer) {
+  __shared__ int ring[4];
+  PageNumbers numbers = {shared_address(ring), 0, 0};
+  for (int item = blockIdx.x; item < geometry.items; item += gridDim.x) {
+    const Unit unit = geometry.at(item);
+    const int *pages = page_table(geometry.step, unit.row), last = unit.blocks - 1;
+    int asking = unit.first();
+    for (int i = 0; i < 3; i++) numbers.ask(pages + min(asking, last)), asking = unit.after(asking);
+    for (int block = unit.first(); block <= last; block = unit.after(block)) {
+      const u8* halves = layer + ((size_t)numbers.take() * geometry.kv_heads + unit.kv_head) * 2 * HALF_BYTES;
+      numbers.ask(pages + min(asking, last)), asking = unit.after(asking);
+      for (int half = 0; half < 2; half++) {
+        tiles.claim(HALF_BYTES);
+        copy_run(tiles.slot(), halves + half * HALF_BYTES, HALF_BYTES, tiles.filled(), STAYS);
+        tiles.pass();
+      }
+    }
+    numbers.taken = numbers.asked;
+    wait_copies<0>();
+  }
+}
+#else
 // The halves of every block of every unit of this thread block, in order.
 struct Halves {
   const Geometry& geometry;
   const u8* layer;
   const int* pages;
   Unit unit;
-  int item, block, page, half;
+  int item, block, page, following, half;
 
   METHOD Halves(const Geometry& geometry, const u8* layer) : geometry(geometry), layer(layer), item(blockIdx.x), half(0) { open(); }
   METHOD bool are_left() const { return item < geometry.items; }
@@ -53,24 +94,17 @@ struct Halves {
   METHOD const u8* next() {
     const u8* at = layer + (((size_t)page * geometry.kv_heads + unit.kv_head) * 2 + half) * HALF_BYTES;
     half ^= 1;
-    if (half) return at;
+    if (half) {
+      following = pages[min(unit.after(block), unit.blocks - 1)];
+      return at;
+    }
     block = unit.after(block);
-    if (block < unit.blocks) page = pages[block];
-    else item += gridDim.x, open();
+    page = following;
+    if (block >= unit.blocks) item += gridDim.x, open();
     return at;
   }
 };
 
-#if KV_BITS == 16
-DEVICE void bring_pages(TilePipe tiles, Halves halves) {
-  if (threadIdx.x % FEED_THREADS != 0) return;
-  while (halves.are_left()) {
-    tiles.claim(HALF_BYTES);
-    copy_run(tiles.slot(), halves.next(), HALF_BYTES, tiles.filled(), STAYS);
-    tiles.pass();
-  }
-}
-#else
 typedef Pipe<RAW_STAGES, HALF_BYTES> RawPipe;
 
 DEVICE void store_matrices(u32 at, const u32 (&r)[4]) {
