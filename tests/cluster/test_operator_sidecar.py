@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from decodepool_cluster import product
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import ClusterFault, wait_until
 
@@ -64,3 +65,31 @@ def test_an_application_finds_its_model_on_localhost(cluster: Cluster, namespace
 def test_a_sidecar_of_no_pool_is_refused_at_the_door(cluster: Cluster, namespace: str) -> None:
     with pytest.raises(ClusterFault, match="DecodePool nowhere: there is no such pool in this namespace"):
         cluster.apply(app("nowhere"), namespace=namespace)
+
+
+def plain() -> dict[str, Any]:
+    pod = app()
+    pod["metadata"] = {"name": "plain"}
+    return pod
+
+
+def test_while_the_operator_is_away_only_pods_that_ask_for_a_sidecar_wait(cluster: Cluster, namespace: str) -> None:
+    operator = ("-n", product.SYSTEM, "deployment/decodepool-operator")
+    cluster.apply(pool(), namespace=namespace)
+    planned = ("decodepool", "beside", namespace, "CapacityPlanned")
+    wait_until(lambda: is_ready(cluster, *planned), "the pool to be planned", 120)
+    cluster.kubectl("scale", *operator, "--replicas=0")
+    cluster.kubectl("wait", "-n", product.SYSTEM, "--for=delete", "pod", "--all", "--timeout=60s")
+    try:
+        cluster.apply(plain(), namespace=namespace)
+        with pytest.raises(ClusterFault, match=r"sidecar\.decodepool\.dev"):
+            cluster.apply(app(), namespace=namespace)
+    finally:
+        cluster.kubectl("scale", *operator, "--replicas=1")
+        cluster.kubectl("rollout", "status", *operator, "--timeout=120s")
+
+    def is_taken() -> bool:
+        cluster.apply(app(), namespace=namespace)
+        return True
+
+    wait_until(is_taken, "the operator's certificate to be trusted as before", 60)
