@@ -10,13 +10,14 @@ from decodepool_operator import times
 from decodepool_operator.objects.common import TEMPLATE
 from decodepool_operator.pools import COMPONENT_LABEL, POOL_LABEL, SIDECAR_LABEL, Pool
 from decodepool_operator.state import Object, WorkerReport
-from decodepool_operator.troubles import Trouble, condition_of, pod_trouble
+from decodepool_operator.troubles import Look, Trouble, condition_of, pod_trouble
 
 
 @dataclass(frozen=True)
 class Member:
     """One pod. `current`: made from the present template. `waits_since`: since when it has no node to go to. `report`
     None: it did not say. `failed`: over without having been deleted, as a pod that is deleted ends too.
+    `overdue`: still there after its grace period, which it is from `late_at` on.
     """
 
     name: str
@@ -27,6 +28,8 @@ class Member:
     current: bool
     created: datetime | None
     going_since: datetime | None
+    late_at: datetime | None
+    overdue: bool
     waits_since: datetime | None
     trouble: Trouble | None
     report: WorkerReport | None
@@ -89,11 +92,11 @@ def census(
     template: str | None,
     *,
     reports: Mapping[str, WorkerReport],
-    now: datetime,
+    look: Look,
 ) -> Census:
     """Count a component's pods. `template` is the digest of the present template, None where there is none."""
     mine = [pod for pod in pods if _is_of(pod, pool.name, component)]
-    members = [_member(pool, pod, template, reports.get(pod["metadata"]["name"]), now) for pod in mine]
+    members = [_member(pod, template, reports.get(pod["metadata"]["name"]), look) for pod in mine]
     return Census(tuple(sorted(members, key=lambda each: each.name)))
 
 
@@ -107,7 +110,7 @@ def sidecar_pods(pool: Pool, pods: tuple[Object, ...]) -> list[Object]:
     ]
 
 
-def _member(pool: Pool, pod: Object, template: str | None, report: WorkerReport | None, now: datetime) -> Member:
+def _member(pod: Object, template: str | None, report: WorkerReport | None, look: Look) -> Member:
     metadata, phase = pod["metadata"], pod.get("status", {}).get("phase")
     annotations = metadata.get("annotations") or {}
     ending = times.read(metadata.get("deletionTimestamp"))
@@ -121,13 +124,18 @@ def _member(pool: Pool, pod: Object, template: str | None, report: WorkerReport 
         current=template is not None and annotations.get(TEMPLATE) == template,
         created=times.read(metadata.get("creationTimestamp")),
         going_since=ending and ending - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0),
+        late_at=ending and ending + LATE,
+        overdue=ending is not None and look.now >= ending + LATE,
         waits_since=_waits_since(pod),
-        trouble=pod_trouble(pod, pool.name, now),
+        trouble=pod_trouble(pod, look),
         report=report if report and report.uid in ("", metadata.get("uid", "")) else None,
         deletion_cost=annotations.get(DELETION_COST),
         raw=pod,
     )
 
+
+LATE = timedelta(seconds=30)
+"""How much longer than its grace period a pod may be there: nobody ends a pod of a lost node."""
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 

@@ -130,6 +130,10 @@ def _draining(seen: Situation) -> Finding:
     leaving = len(seen.workers.draining)
     if not leaving:
         return Finding("Draining", "False", "NotDraining", "no worker is emptied")
+    late = [each for each in seen.workers.draining if each.overdue]
+    if late:
+        message = f"{count(len(late), 'worker')} not gone in time: is its node lost? `kubectl delete --force` frees it"
+        return Finding("Draining", "True", "Overdue", message)
     seconds = seen.pool.spec.drain.timeout_seconds
     return Finding("Draining", "True", "Draining", f"{count(leaving, 'worker')} emptied, for up to {seconds} s")
 

@@ -21,6 +21,16 @@ def admitted(pool: Pool, nodes: Iterable[Object]) -> list[Object]:
     return [node for node in nodes if _selected(pool, node) and _tolerated(pool, node)]
 
 
+def lost(nodes: Iterable[Object]) -> frozenset[str]:
+    """Return the names of the nodes whose kubelets are not heard, or say that they are not ready."""
+    return frozenset(
+        str(node["metadata"]["name"])
+        for node in nodes
+        for condition in node.get("status", {}).get("conditions") or ()
+        if condition.get("type") == "Ready" and condition.get("status") != "True"
+    )
+
+
 def labels(node: Object) -> Mapping[str, str]:
     """Return a node's labels."""
     found: Mapping[str, str] = node.get("metadata", {}).get("labels") or {}

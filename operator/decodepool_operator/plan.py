@@ -148,6 +148,7 @@ def _look_again(seen: Situation) -> float | None:
     if len(seen.workers.current) < len(seen.workers.alive):
         waits = [each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since]
         moments += [moment for moment in waits if moment > seen.now]
+    moments += [due for each in seen.workers.draining if (due := each.late_at) and due > seen.now]
     moments += [due for pod in seen.observed.pods if (due := stalls_at(pod)) and due > seen.now]
     seconds = [(moment - seen.now).total_seconds() for moment in moments if moment is not None]
     return max(1.0, min(seconds)) if seconds else None

@@ -15,7 +15,7 @@ from decodepool_operator import times
 from decodepool_operator.differences import same_stamp
 from decodepool_operator.state import Object, Resolution, Resolved, Resolving, Unresolved
 from decodepool_operator.texts import steady
-from decodepool_operator.troubles import condition_of, pod_trouble
+from decodepool_operator.troubles import Look, condition_of, pod_trouble
 
 SOURCE = "decodepool.dev/source"
 """Annotation of the reader Job and its pod: the key of the source they read."""
@@ -131,7 +131,8 @@ def _without_words(job: Object, pods: list[Object], key: str) -> Unresolved | No
 
 
 def _waiting(pods: list[Object], pool: Object, now: datetime) -> Resolving:
-    troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, pool["metadata"]["name"], now))]
+    look = Look(pool["metadata"]["name"], now)
+    troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, look))]
     if not troubles:
         return Resolving("the file's header is read by a Job")
     return Resolving(f"the reader Job waits: {troubles[0].reason}: {troubles[0].message}")

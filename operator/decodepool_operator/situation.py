@@ -12,6 +12,7 @@ from decodepool_operator.capacity import Capacity, find_capacity
 from decodepool_operator.census import Census, census
 from decodepool_operator.devices import Refused
 from decodepool_operator.differences import stamped
+from decodepool_operator.nodes import lost
 from decodepool_operator.objects.common import TEMPLATE
 from decodepool_operator.objects.gateway import gateway_deployment
 from decodepool_operator.objects.reader_job import reader_job
@@ -21,6 +22,7 @@ from decodepool_operator.resolution import Reading, by_job, known_facts, located
 from decodepool_operator.rollout import Failures, Marks, deletion_costs, failures, held_replicas, unavailable_workers
 from decodepool_operator.state import Object, Observed, Resolved, Resolving, Unresolved
 from decodepool_operator.templates import refused_template
+from decodepool_operator.troubles import Look
 
 Key = tuple[str, str]
 """Kind and name."""
@@ -78,7 +80,8 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     facts = reading.resolution.facts if isinstance(reading.resolution, Resolved) else None
     capacity = _capacity(pool, observed, facts)
     template = _template(pool, observed, facts, capacity)
-    workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, now=now)
+    look = Look(pool.name, now, lost(observed.nodes or ()))
+    workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, look=look)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
     replicas = held_replicas(wanted, workers, failing, now)
@@ -103,7 +106,7 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         facts=facts,
         capacity=capacity,
         workers=workers,
-        gateways=census(pool, observed.pods, GATEWAY, gateway_template, reports={}, now=now),
+        gateways=census(pool, observed.pods, GATEWAY, gateway_template, reports={}, look=look),
         worker=worker,
         gateway=gateway,
         costs=costs,

@@ -36,12 +36,42 @@ class Trouble:
 UNSCHEDULABLE = "Unschedulable"
 
 
-def pod_trouble(pod: Object, pool_name: str, now: datetime) -> Trouble | None:
+@dataclass(frozen=True)
+class Look:
+    """What a pod is looked at with: whose it is, when, and which nodes are not ready."""
+
+    pool_name: str
+    now: datetime
+    lost_nodes: frozenset[str] = frozenset()
+
+
+def pod_trouble(pod: Object, look: Look) -> Trouble | None:
     """Return what keeps a pod from serving; None for one that is well, or merely on its way."""
-    found = _failed(pod) or _unscheduled(pod) or next(_container_troubles(pod), None) or _stalled(pod, now)
-    if found is None:
+    found = (
+        _failed(pod)
+        or _unscheduled(pod)
+        or _on_lost_node(pod, look)
+        or next(_container_troubles(pod), None)
+        or _stalled(pod, look.now)
+        or _no_longer_ready(pod)
+    )
+    return found and Trouble(found.reason, steady(found.message, look.pool_name))
+
+
+def _on_lost_node(pod: Object, look: Look) -> Trouble | None:
+    if pod.get("spec", {}).get("nodeName") not in look.lost_nodes:
         return None
-    return Trouble(found.reason, steady(found.message, pool_name))
+    return Trouble("NodeNotReady", "the node of a worker is not ready")
+
+
+def _no_longer_ready(pod: Object) -> Trouble | None:
+    """A pod is not ready before its containers start, too: it was ready if it has become so after that."""
+    ready = condition_of(pod, "Ready")
+    since = times.read(ready.get("lastTransitionTime")) if ready.get("status") == "False" else None
+    starts = [times.read((each.get("state", {}).get("running") or {}).get("startedAt")) for each in _statuses(pod)]
+    if since is None or not starts or not all(start and start < since for start in starts):
+        return None
+    return Trouble("NotReady", "a worker that was ready admits no sessions any more: its readiness probe fails")
 
 
 def condition_of(pod: Object, kind: str) -> Object:

@@ -9,11 +9,12 @@ import pytest
 from decodepool_operator import times
 from decodepool_operator.plan import plan
 from decodepool_operator.state import Object
-from decodepool_operator.troubles import SLOW_CREATION_MESSAGE, Trouble, pod_trouble
+from decodepool_operator.troubles import SLOW_CREATION_MESSAGE, Look, Trouble, pod_trouble
 
 from tests.operator.pools import cluster, pool
 from tests.operator.simulation import START, Cluster
 
+LOOK = Look("chat", START, frozenset({"lost"}))
 PULL = (
     'failed to pull and unpack image "hub.example/m:1": failed to resolve reference "hub.example/m:1": '
     "hub.example/m:1: not found"
@@ -38,6 +39,14 @@ def creating(seconds_ago: int) -> Object:
     since = times.written(START - timedelta(seconds=seconds_ago))
     condition = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": since}
     return pod(waiting("ContainerCreating"), conditions=[condition])
+
+
+def running(ready_until: int) -> Object:
+    """A pod that started at START and is not ready since so many seconds after it."""
+    since = times.written(START + timedelta(seconds=ready_until))
+    container = {"name": "decodepool", "ready": False, "state": {"running": {"startedAt": times.written(START)}}}
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": since}
+    return pod(container, phase="Running", conditions=[condition])
 
 
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no GPU"}
@@ -101,6 +110,16 @@ CASES: dict[str, tuple[Object, Trouble | None]] = {
         pod({**waiting(""), "state": ended(0, reason="Completed")}, phase="Succeeded"),
         Trouble("Completed", "the pod is Succeeded"),
     ),
+    "no longer ready": (
+        running(ready_until=30),
+        Trouble("NotReady", "a worker that was ready admits no sessions any more: its readiness probe fails"),
+    ),
+    "not ready since before it started": (running(ready_until=-1), None),
+    "on a lost node": (
+        {**running(ready_until=30), "spec": {"nodeName": "lost"}},
+        Trouble("NodeNotReady", "the node of a worker is not ready"),
+    ),
+    "on a good node": ({**running(ready_until=-1), "spec": {"nodeName": "good"}}, None),
     "created for a while": (creating(59), None),
     "created for too long": (creating(60), Trouble("ContainerCreating", SLOW_CREATION_MESSAGE)),
 }
@@ -109,7 +128,7 @@ CASES: dict[str, tuple[Object, Trouble | None]] = {
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_pod_is_told_by_what_it_suffers_from(name: str) -> None:
     given, expected = CASES[name]
-    assert pod_trouble(given, "chat", START) == expected
+    assert pod_trouble(given, LOOK) == expected
 
 
 def test_the_fetch_that_fails_before_the_worker_is_the_trouble() -> None:
@@ -120,7 +139,7 @@ def test_the_fetch_that_fails_before_the_worker_is_the_trouble() -> None:
         "lastState": ended(1, "404"),
     }
     done = {"name": "first", "ready": True, "state": ended(0)}
-    found = pod_trouble(pod(waiting("PodInitializing"), initContainerStatuses=[done, init]), "chat", START)
+    found = pod_trouble(pod(waiting("PodInitializing"), initContainerStatuses=[done, init]), LOOK)
     assert found == Trouble("CrashLoopBackOff", "fetch ended with 1: 404")
 
 

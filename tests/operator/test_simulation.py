@@ -188,6 +188,18 @@ def test_a_draining_worker_is_told_of_and_is_not_counted() -> None:
     assert here.condition("Draining")["status"] == "False"
 
 
+def test_a_pod_that_nobody_ends_is_told_of_and_does_not_count() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.fate = workers_that(Fate(drains=10_000))
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(60)
+    assert here.condition("Draining")["reason"] == "Draining"
+    here.run(30)
+    assert here.condition("Draining")["reason"] == "Overdue"
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
 def test_suspending_ends_all_workers_and_resuming_brings_them_back() -> None:
     here = cluster(pool(replicas=2))
     here.settle()
