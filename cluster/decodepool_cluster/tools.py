@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,6 +35,8 @@ PACKAGES = {  # a Debian package and a file of it that is used
     "docker.io": "/usr/sbin/dockerd",
 }
 KUBERNETES = "k8s.io/kubernetes"
+SERVICE_POLICY = Path("/usr/sbin/policy-rc.d")
+"""What Debian's packages ask before they start a service; 101 forbids it."""
 NEEDS_ROOT = "a local cluster needs root: its nodes are namespaces, mounts and cgroups of this machine"
 VERSION_PACKAGE = "k8s.io/component-base/version"
 
@@ -131,8 +135,23 @@ def build() -> Path:
 def _install(packages: list[str]) -> None:
     say(f"installing {', '.join(packages)}")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    run(["apt-get", "update", "-qq"], environment=quiet)
-    run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment=quiet)
+    with no_service_started():
+        run(["apt-get", "update", "-qq"], environment=quiet)
+        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment=quiet)
+
+
+@contextmanager
+def no_service_started() -> Iterator[None]:
+    """Have Debian start no service of what is installed meanwhile: a cluster runs its own, in its own namespaces."""
+    if SERVICE_POLICY.exists():
+        yield
+        return
+    SERVICE_POLICY.write_text("#!/bin/sh\nexit 101\n")
+    try:
+        SERVICE_POLICY.chmod(0o755)
+        yield
+    finally:
+        SERVICE_POLICY.unlink()
 
 
 def _build_into(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_what_is_missing_is_said_in_a_line(
     monkeypatch.setattr(shutil, "which", lambda _: machine["which"])
     told = tools.missing_for_building()
     assert told is None if reason is None else told and reason in told and "\n" not in told
+
+
+def test_installing_starts_no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(tools, "SERVICE_POLICY", policy)
+    with tools.no_service_started():
+        assert subprocess.run([policy], check=False).returncode == 101
+    assert not policy.exists()
+
+
+def test_a_policy_of_the_machines_own_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tmp_path / "policy-rc.d"
+    policy.write_text("its own")
+    monkeypatch.setattr(tools, "SERVICE_POLICY", policy)
+    with tools.no_service_started():
+        assert policy.read_text() == "its own"
+    assert policy.read_text() == "its own"
 
 
 @pytest.mark.parametrize("verb", ["up", "down", "start", "stop"])
