@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPConnection
 from typing import Any
@@ -27,15 +27,16 @@ class Reply:
 
 @dataclass
 class Client:
-    """Whoever talks to a worker, or to a pool's gateway, on this machine."""
+    """Whoever talks to a worker, or to a pool's gateway."""
 
     url: str
     port: int
+    host: str = field(default="127.0.0.1", kw_only=True)
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """Send one request on a connection of its own. `body` is JSON, unless it is bytes."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+        with closing(HTTPConnection(self.host, self.port, timeout=30)) as connection:
             connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()
             return Reply(answer.status, answer.headers, answer.read().decode())
@@ -70,7 +71,7 @@ class Client:
     @contextmanager
     def open_stream(self, session_id: str, **body: Any) -> Iterator[Iterator[str]]:
         """Decode as events and yield their lines; leave the block early and the client is gone."""
-        with closing(HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+        with closing(HTTPConnection(self.host, self.port, timeout=30)) as connection:
             wanted = json.dumps({"temperature": 0, "stream": True, **body})
             connection.request("POST", f"/v1/sessions/{session_id}/decode", wanted)
             answer = connection.getresponse()
