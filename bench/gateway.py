@@ -1,6 +1,11 @@
 """What the gateway costs: the same worker asked directly and through it, by turns, in one run.
 
-    python -m bench.gateway MODEL.gguf [--streams 1,8] [--tokens 128] [--rounds 7] [--device cpu] [--json]
+    python -m bench.gateway [--streams 1,16,64] [--tokens 200] [--rounds 7] [--step-ms 5] [--json]
+    python -m bench.gateway MODEL.gguf [--streams 1,8] ... [--device cpu] [--threads 1]
+
+Without a model, the worker is one whose engine takes `--step-ms` for a step and no work (`paced_worker.py`), so that
+what is seen is serving and passing on. With one, it is `decodepool serve`; on a machine of few cores its threads and
+the gateway then compete.
 
 Each round asks both ways, the first one alternating, so that what else the machine does hits both. Three questions:
 
@@ -178,12 +183,20 @@ async def throughput(ways: Sequence[Http], gateway: int, count: int, tokens: int
     }
 
 
+def worker_command(options: argparse.Namespace) -> tuple[str, ...]:
+    """What starts the worker, less its address, its size and its name."""
+    if options.model is None:
+        return ("bench.paced_worker", f"--step-ms={options.step_ms}")
+    threads = [] if options.threads is None else [f"--threads={options.threads}"]
+    return ("decodepool_cli", "serve", options.model, "--context=512", f"--device={options.device}", *threads)
+
+
 async def measured(options: argparse.Namespace) -> dict[str, Any]:
+    began_under = os.getloadavg()[0]
     widths = [int(each) for each in options.streams.split(",")]
     worker_url, gateway_url = (f"http://127.0.0.1:{free_port()}" for _ in WAYS)
-    serve = ("serve", options.model, "--context=512", f"--sessions={max(widths)}", f"--device={options.device}")
     at = [f"--port={url.rpartition(':')[2]}" for url in (worker_url, gateway_url)]
-    worker = ("decodepool_cli", *serve, at[0], f"--worker-tag-of={NAME}")
+    worker = (*worker_command(options), at[0], f"--sessions={max(widths)}", f"--worker-tag-of={NAME}")
     gateway = ("decodepool_gateway", "--pool=bench", "--host=127.0.0.1", at[1], f"--worker={NAME}={worker_url}")
     limit = aiohttp.ClientTimeout(total=600)
     async with (
@@ -200,8 +213,8 @@ async def measured(options: argparse.Namespace) -> dict[str, Any]:
         held = resident_bytes(gateway_id)
     return {
         **provenance(),
-        "model": Path(options.model).name,
-        "device": options.device,
+        "load_average": [round(load, 2) for load in (began_under, os.getloadavg()[0])],
+        "model": Path(options.model).name if options.model else f"paced, {options.step_ms:g} ms a step",
         "rounds": options.rounds,
         "request": latency(requests),
         "first_token": latency(firsts),
@@ -225,9 +238,11 @@ def said(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("model")
-    parser.add_argument("--streams", default="1,8")
-    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--streams", default="1,16,64")
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--step-ms", type=float, default=5.0)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--json", action="store_true")

@@ -54,7 +54,7 @@ class Poller:
         except WorkerFault:
             report = None
         if report is None:
-            worker.reachable = False
+            worker.missed()
         else:
             worker.reported(report, asked_at)
         self._pool.on_change()

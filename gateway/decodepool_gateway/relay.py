@@ -34,7 +34,7 @@ async def relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.Str
     headers = to_client(answer.headers)
     if answer.content_type == EVENT_STREAM:
         return await _relay_events(request, answer, web.StreamResponse(status=answer.status, headers=headers))
-    if answer.content_length is not None and answer.content_length <= MOST_WHOLE_BYTES:
+    if request.method != "HEAD" and answer.content_length is not None and answer.content_length <= MOST_WHOLE_BYTES:
         async with gateway_of(request).until_the_end():
             return web.Response(body=await answer.read(), status=answer.status, headers=headers)
     return await _relay_pieces(request, answer, web.StreamResponse(status=answer.status, headers=headers))
@@ -43,7 +43,9 @@ async def relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.Str
 async def _relay_pieces(
     request: web.Request, answer: aiohttp.ClientResponse, response: web.StreamResponse
 ) -> web.StreamResponse:
-    """Pass on a large answer. One that is cut short is cut short for the client, too: by closing the connection."""
+    """Pass on a large answer, or the head of one. What is cut short here is cut short for the client, too: the
+    connection closes.
+    """
     response.content_length = answer.content_length
     await response.prepare(request)
     try:

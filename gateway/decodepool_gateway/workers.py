@@ -12,6 +12,9 @@ from decodepool_sizing.session_ids import worker_tag
 SETTLED_SECONDS = 0.25
 """By then a worker has counted a session that it was sent, be its answer far off."""
 
+MOST_MISSED = 2
+"""Reports in a row that may be missing before a worker gets no more sessions."""
+
 
 @dataclass(frozen=True)
 class WorkerAddress:
@@ -51,6 +54,7 @@ class Worker:
     address: WorkerAddress
     report: Mapping[str, Any] | None = None
     reachable: bool = True
+    _missed: int = 0
     _changes: list[Change] = field(default_factory=list)
 
     @property
@@ -82,8 +86,13 @@ class Worker:
 
     def reported(self, report: Mapping[str, Any], asked_at: float) -> None:
         """Take an answer to `/v1/capacity` that was asked for at `asked_at`."""
-        self.report, self.reachable = report, True
+        self.report, self.reachable, self._missed = report, True, 0
         self._changes = [change for change in self._changes if change.counted_at > asked_at]
+
+    def missed(self) -> None:
+        """Note that it has not answered when asked for its capacity. Once may be a busy moment."""
+        self._missed += 1
+        self.reachable = self.reachable and self._missed < MOST_MISSED
 
     def take(self, now: float) -> Change:
         """Count a place that is about to be taken."""

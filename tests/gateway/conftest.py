@@ -7,9 +7,9 @@ import pytest
 from tests.gateway.processes import PoolProcess, running_pool
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def standing_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolProcess]:
-    """Two workers of four sessions, for the tests of a file that break nothing."""
+    """Two workers of four sessions, for all tests that break nothing."""
     with running_pool(tmp_path_factory.mktemp("pool"), each=["--step-seconds=0.005"]) as pool:
         yield pool
 

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.processes import PoolProcess, WorkerProcess, gateway, running_pool, until
-from tests.serving.http_client import Client, events
+from tests.gateway.processes import PoolProcess, WorkerProcess, answers, gateway, running_pool, until
+from tests.serving.http_client import events
+
+
+pytestmark = pytest.mark.slow  # a gateway of its own for each, that takes its time to end
 
 
 @pytest.fixture(scope="module")
@@ -26,17 +29,10 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[WorkerPro
 def pool(workers: list[WorkerProcess], tmp_path: Path) -> Iterator[PoolProcess]:
     """A gateway of the test's own, before the file's worker; it waits for 3 s."""
     running = gateway(tmp_path, workers, "--drain-timeout=3")
-    until(lambda: running.popen.poll() is None and is_ready(running))
+    until(lambda: running.popen.poll() is None and answers(running, "/readyz"))
     yield running
     running.kill()
     workers[0].close_all()
-
-
-def is_ready(client: Client) -> bool:
-    try:
-        return client.call("GET", "/readyz").status == 200
-    except OSError:
-        return False
 
 
 def begin(pool: PoolProcess, **body: object) -> HTTPConnection:

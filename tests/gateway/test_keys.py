@@ -10,6 +10,8 @@ from decodepool_gateway.key_file import KeyFileError, read_keys
 
 from tests.gateway.processes import PoolProcess, running_pool, until
 
+pytestmark = pytest.mark.slow  # a pool of its own
+
 PUBLIC = ["/", "/live/pool.css", "/live/pool.js", "/healthz", "/readyz", "/metrics", "/openapi.json"]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.models import write_talking
 from tests.cli.processes import free_port
-from tests.gateway.processes import PoolProcess, WorkerProcess, gateway, spawn, until
+from tests.gateway.processes import PoolProcess, WorkerProcess, answers, gateway, spawn, until
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def served(model: Path, folder: Path, *options: object, names: Sequence[str] = (
         pool = gateway(folder, workers)
         for process in (*workers, pool):
             stack.callback(process.kill)
-        until(lambda: pool.popen.poll() is None and is_full(pool, len(workers)), 180)
+        until(lambda: answers(pool, "/healthz") and pool.ready_workers == len(workers), 180)
         yield pool
 
 
@@ -35,13 +35,6 @@ def started(model: Path, folder: Path, name: str, *options: object) -> WorkerPro
     words = ("decodepool_cli", "serve", model, f"--port={port}", f"--worker-tag-of={name}", *options)
     popen, log = spawn(folder, name, *words)
     return WorkerProcess(f"http://127.0.0.1:{port}", port, popen, log, name)
-
-
-def is_full(pool: PoolProcess, count: int) -> bool:
-    try:
-        return pool.ready_workers == count
-    except OSError:
-        return False
 
 
 def test_a_model_draws_the_same_on_whichever_worker(tmp_path: Path) -> None:

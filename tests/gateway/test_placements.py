@@ -136,6 +136,20 @@ def test_a_refusal_is_believed_until_the_next_report() -> None:
     assert worker.free == 1
 
 
+def test_one_missing_report_is_forgiven() -> None:
+    worker = Worker(address("a"))
+    worker.reported(report(1), 0.0)
+    worker.missed()
+    assert worker.admits
+    worker.reported(report(1), 1.0)
+    worker.missed()
+    assert worker.admits
+    worker.missed()
+    assert (worker.admits, worker.state) == (False, "unreachable")
+    worker.reported(report(1), 2.0)
+    assert worker.admits
+
+
 @given(st.lists(st.tuples(st.sampled_from(["take", "give", "full", "report"]), st.integers(0, 4)), max_size=30))
 def test_an_estimate_is_never_beyond_what_a_worker_can_have(events: list[tuple[str, int]]) -> None:
     worker = Worker(address("a"))

@@ -117,7 +117,9 @@ def test_what_any_worker_can_answer_is_answered(pool: PoolProcess) -> None:
     assert pool.post("/detokenize", {"tokens": [65, 66]}) == {"text": "AB"}
     assert pool.get("/v1/models/bytes")["id"] == "bytes"
     assert pool.get("/openapi.json")["openapi"] == "3.1.0"
-    assert pool.call("HEAD", "/v1/models").text == ""
+    head, got = (pool.call(method, "/v1/models") for method in ("HEAD", "GET"))
+    assert head.text == ""
+    assert head.headers["Content-Length"] == got.headers["Content-Length"]
 
 
 @pytest.mark.parametrize(

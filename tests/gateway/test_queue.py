@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
-from tests.gateway.processes import PoolProcess, running_pool, until
+from tests.gateway.processes import PoolProcess, answers, gateway, running_pool, until
+
+pytestmark = pytest.mark.slow  # time to wait, and workers of its own
 
 CHAT: dict[str, Any] = {"model": "bytes", "prompt": "A", "max_tokens": 2}
 
@@ -76,6 +79,28 @@ def test_a_full_queue_refuses_at_once(small_pool: PoolProcess, full: list[str]) 
     assert time.monotonic() - began < 2
     for thread in waiting:
         thread.join()
+
+
+def test_two_gateways_give_no_place_twice_and_leave_none_empty(small_pool: PoolProcess, tmp_path: Path) -> None:
+    """Both hear of the same two places and each has two clients: four answers, one after the other where need be."""
+    other = gateway(tmp_path, list(small_pool.workers.values()), "--queue-timeout=20")
+    try:
+        until(lambda: answers(other, "/healthz") and other.ready_workers == 2)
+        got: list[int] = []
+        body = {**CHAT, "max_tokens": 200}
+
+        def ask(pool: PoolProcess) -> None:
+            got.append(pool.call("POST", "/v1/completions", body).status)
+
+        threads = [threading.Thread(target=ask, args=(each,)) for each in (small_pool, other, small_pool, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert got == [200] * 4
+        assert small_pool.get("/v1/sessions")["data"] == []
+    finally:
+        other.kill()
 
 
 def test_other_gateways_take_places_too(small_pool: PoolProcess) -> None:
