@@ -15,7 +15,6 @@ import pytest
 from tests.gateway.processes import PoolProcess, WorkerProcess, answers, gateway, running_pool, until
 from tests.serving.http_client import events
 
-
 pytestmark = pytest.mark.slow  # a gateway of its own for each, that takes its time to end
 
 

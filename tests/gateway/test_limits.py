@@ -81,8 +81,8 @@ def test_all_bodies_together_have_a_limit(gateway: LiveGateway) -> None:
     answer = gateway.call("POST", "/v1/sessions", {"tokens": [65] * 1000})
     assert (answer.status, answer.json["error"]["code"]) == (503, "overloaded")
     assert answer.headers["Retry-After"] == "1"
-    for _ in range(5):  # what was refused is not held
-        assert gateway.call("POST", "/v1/sessions", {"tokens": [65] * 100}).status in (201, 429)
+    for _ in range(4):  # what was refused is not held, nor what was answered
+        assert gateway.call("POST", "/v1/sessions", {"tokens": [65] * 100}).status == 201
 
 
 def test_a_chunked_body_past_the_limit_is_refused_while_it_comes(gateway: LiveGateway) -> None:
