@@ -104,7 +104,9 @@ class Decode:
     def hold(self, sampled: Sampled) -> bool:
         """Keep a drawn token to be told by `tell`, if it certainly does not end the decode; False if it may."""
         request = self.request
-        if request.stop_strings or sampled.token in request.stop_tokens or self.length + 1 >= self.end_length:
+        if request.stop_strings or sampled.token in request.stop_tokens:
+            return False
+        if self.start + len(self.drawn) + 1 >= self.end_length:
             return False
         self.held = sampled
         return True

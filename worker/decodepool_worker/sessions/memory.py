@@ -49,11 +49,15 @@ class SessionMemory:
 
     def cover(self, place: Place, length: int) -> None:
         """Grow the place to hold `length` tokens."""
+        if length <= PAGE_TOKENS * len(place.table.pages):
+            return
         for _ in range(len(place.table.pages), pages_for(length, PAGE_TOKENS)):
             self._pool.grow(place.table)
 
     def register(self, place: Place, tokens: Sequence[int], evaluated_count: int) -> None:
         """Make every page that evaluation has filled known to later sessions."""
+        if evaluated_count // PAGE_TOKENS == len(place.digests):
+            return
         filled = range(len(place.digests) * PAGE_TOKENS, evaluated_count + 1, PAGE_TOKENS)
         for begin, end in pairwise(filled):
             parent = place.digests[-1] if place.digests else NO_PREFIX

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from decodepool_worker.engine.rows import Draw, Engine, NonFiniteLogits, Outcome, OverlappingEngine, Sampled, Span
+from decodepool_worker.sessions.decodes import Decode
 from decodepool_worker.sessions.household import Household
 from decodepool_worker.sessions.scheduler import Need, plan_step
 from decodepool_worker.sessions.session import Session, SessionEvent, SessionState
@@ -38,6 +39,7 @@ class Stepper:
         self._observe_step = observe_step
         self._begin = engine.begin if isinstance(engine, OverlappingEngine) else None
         self._held: list[Session] = []
+        self._foreseen: dict[str, tuple[Decode, list[int], Span]] = {}
         self.on_told: Callable[[], None] | None = None
 
     def tick(self) -> bool:
@@ -50,7 +52,7 @@ class Stepper:
         began = self._clock()
         try:
             spans = [self._span(session, rows) for session, rows in work]
-            outcomes = self._stepped(spans)
+            outcomes = self._stepped(work, spans)
         except Exception as error:  # whatever it is, nothing that the engine says can be trusted any more
             self.fail(error)
             return True
@@ -59,7 +61,7 @@ class Stepper:
         self._count(report_step(zip(spans, outcomes, strict=True), self._clock() - began))
         return True
 
-    def _stepped(self, spans: list[Span]) -> list[Outcome]:
+    def _stepped(self, work: list[Work], spans: list[Span]) -> list[Outcome]:
         """Run a step; while it runs beside this process, tell what the one before drew."""
         if self._begin is None:
             return self._engine.step(spans)
@@ -67,7 +69,32 @@ class Stepper:
         self._tell()
         if self.on_told is not None:
             self.on_told()
+        self._foresee(work, spans)
         return outcomes()
+
+    def _foresee(self, work: list[Work], spans: list[Span]) -> None:
+        """Make the spans of the step after, but for their tokens, while this one runs."""
+        self._foreseen = {}
+        for (session, _), span in zip(work, spans, strict=True):
+            decode = session.decode
+            if span.draw is not None and decode is not None and session.state is _DECODING:
+                position = span.position + len(span.tokens)
+                draw = Draw(decode.sampling, session.seed, position + 1, session.tokens, decode.request.top_logprobs)
+                token = [0]
+                self._foreseen[session.id] = decode, token, Span(span.pages, position, token, span.slot, draw)
+
+    def _seen(self, session: Session, rows: int) -> Span | None:
+        """Return the span that was foreseen for a session, with its token, if it came so."""
+        if session.id not in self._foreseen:
+            return None
+        decode, token, span = self._foreseen.pop(session.id)
+        position = session.evaluated_count
+        if decode is not session.running_decode or rows != 1 or span.position != position:
+            return None
+        if len(session.tokens) != position + 1:
+            return None
+        token[0] = session.tokens[position]
+        return span
 
     def _tell(self) -> None:
         """Tell the tokens that were held. A fault in a text is its session's own."""
@@ -90,7 +117,7 @@ class Stepper:
     def _span(self, session: Session, rows: int) -> Span:
         self._household.memory.cover(session.place, session.evaluated_count + rows)
         session.served_step = self._household.totals.steps + 1
-        return span_of(session, rows)
+        return self._seen(session, rows) or span_of(session, rows)
 
     def _settle(self, session: Session, span: Span, outcome: Outcome) -> None:
         """Take in what the step did for one session. Its text is made here: a fault in that is the session's own. One
