@@ -15,7 +15,7 @@ from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.draws import Draws, LogitsSource
 from decodepool_kernels.cuda.inputs import HEADER_WORDS, MAX_ROWS, ROW_ARRAYS, WANTED_SLOTS
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_worker.engine.cuda import device_draw
+from decodepool_worker.engine.device_draws import device_draw
 from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.rows import Draw, Sampled, Sampling
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from decodepool_kernels.cuda.backend import CudaBackend, Settings
 from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.draws import DeviceDraw
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.records import Weights
 from decodepool_kernels.graph import Graph
@@ -19,10 +17,11 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
-from decodepool_worker.engine.device_sampling import TOP_P_BITS, draw_as_device, least_weight, top_p_share
+from decodepool_worker.engine.device_draws import Asked, asked_of, device_draw, device_outcomes
+from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.drawing import Drawers
 from decodepool_worker.engine.gpu_report import GpuReport
-from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Outcome, Sampled, Span
+from decodepool_worker.engine.rows import Draw, Outcome, Span
 
 
 def check_kv_type(kv_type: KVType) -> None:
@@ -92,17 +91,16 @@ class CudaEngine:
         evaluated = [span for span in spans if span.tokens]
         draws = [device_draw(span.draw) for span in evaluated if span.slot is not None]
         answers = self._backend.begin(evaluated, draws)
-        return lambda: self._drawn(spans, answers())
+        asked = asked_of(spans)
+        return lambda: self._drawn(spans, asked, answers())
 
-    def _drawn(self, spans: Sequence[Span], answers: NDArray[np.int32]) -> list[Outcome]:
+    def _drawn(self, spans: Sequence[Span], asked: Asked, answers: NDArray[np.int32]) -> list[Outcome]:
         """Return what was drawn: on the device where it could, the rest from here, by the same program."""
-        found = iter(answers.tolist())
-        answered = [next(found) if span.tokens and span.slot is not None else None for span in spans]
-        outcomes = [_found(span.draw, answer) for span, answer in zip(spans, answered, strict=True)]
-        rest = [index for index, span in enumerate(spans) if span.draw and outcomes[index] is None]
-        jobs = [(self.logits(slot), draw) for slot, draw in (_asked(spans[index]) for index in rest)]
-        for index, outcome in zip(rest, self._drawers.draw(jobs), strict=True):
-            outcomes[index] = outcome
+        outcomes = device_outcomes(spans, asked, answers)
+        if asked.here:
+            jobs = [(self.logits(slot), draw) for slot, draw in (_asked(spans[index]) for index in asked.here)]
+            for index, outcome in zip(asked.here, self._drawers.draw(jobs), strict=True):
+                outcomes[index] = outcome
         return outcomes
 
     def copy_page(self, source: int, target: int) -> None:
@@ -138,42 +136,3 @@ def _asked(span: Span) -> tuple[int, Draw]:
     if span.slot is None or span.draw is None:
         raise ValueError("a draw needs a slot")
     return span.slot, span.draw
-
-
-def _found(draw: Draw | None, answer: list[int] | None) -> Outcome:
-    """Return the outcome of a draw that the device made, None for any other. `answer` is the best token, its logit's
-    bits, and the token drawn where one was.
-    """
-    if draw is None or answer is None or not is_untouched(draw):
-        return None
-    logit = float(np.int32(answer[1]).view(np.float32))
-    if math.isfinite(logit):
-        return Sampled(answer[2] if draw.sampling.temperature > 0 else answer[0])
-    return NonFiniteLogits(f"logits of token {draw.position} are not finite: {logit} at id {answer[0]}")
-
-
-def is_untouched(draw: Draw) -> bool:
-    """Tell whether a draw is from raw logits and asks for a token alone: no bias, penalties or log-probabilities."""
-    sampling = draw.sampling
-    return (
-        sampling.repetition_penalty == 1
-        and sampling.presence_penalty == 0
-        and sampling.frequency_penalty == 0
-        and not sampling.logit_bias
-        and draw.top_logprobs is None
-    )
-
-
-def device_draw(draw: Draw | None) -> DeviceDraw | None:
-    """Return what the device is asked for; nothing where the best token is the draw, or it is drawn here."""
-    if draw is None or draw.sampling.temperature == 0 or not is_untouched(draw):
-        return None
-    sampling, share = draw.sampling, top_p_share(draw.sampling.top_p)
-    return DeviceDraw(
-        sampling.temperature,
-        draw.seed,
-        draw.position,
-        sampling.top_k,
-        None if share == 1 << TOP_P_BITS else share,
-        least_weight(sampling.min_p),
-    )
