@@ -167,11 +167,13 @@ class StepInputs:
                 wide.append((row, run))
             else:
                 units.extend(_units(row, run.position, count, cut.tile_rows, chunk if is_cut else None))
-            chunks_of_rows.extend((slot + chunks * i, chunk) if is_cut else (0, 0) for i in range(count))
+            chunks_of_rows += [(slot + chunks * i, chunk) for i in range(count)] if is_cut else [(0, 0)] * count
             slot += count * chunks if is_cut else 0
             row += count
         self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :row] = np.transpose(chunks_of_rows)
-        every = np.concatenate([_units_of_singles(singles, chunk), np.array(units, np.int32).reshape(-1, UNIT_WORDS)])
+        every = _units_of_singles(singles, chunk)
+        if units:
+            every = np.concatenate([every, np.array(units, np.int32)])
         found = wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
         longest_first = np.argsort(-every[:, 3], kind="stable")
         return every[longest_first], np.array(found, np.int32).reshape(-1, UNIT_WORDS)
