@@ -119,7 +119,7 @@ class Programs:
         blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
         arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
         handing = (*arguments, ctypes.c_void_p(self._flags))
-        product = Launch(_product_name(record), function, (blocks, 1), handing)
+        product = Launch(_product_name(record), function, (blocks, 1), handing, _weight_bytes(record))
         return [product, self._fold(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
 
     def _fold(self, record: Record, places: int, rows: int, arguments: tuple[Operand, ...]) -> Launch:

@@ -182,7 +182,8 @@ struct Handover {
   METHOD u32* flag(int share) const { return flags + share * WARPS + (threadIdx.x >> 5); }
   METHOD void await(int share) const {
     u32 there = 0;
-    while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
+    while (there == 0) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
+    __threadfence();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) *flag(share) = 0;
   }
@@ -202,12 +203,19 @@ struct Ending {
   const int* logits_slots;
   int share, first, past;
 
-  METHOD void put(const Part& part, const Unit& at, int n, float4 y) const {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + warp) * 16 + (lane >> 2);
-    const float values[4] = {y.x, y.y, y.z, y.w};
-    UNROLL for (int j = 0; j < 4; j++) {
-      const int row = column + (j & 1), o = output + (j & 2) * 4;
-      if (row < p.rows && o < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], o, values[j]);
+  METHOD void put(const Part& part, const Unit& at, const float4 (&y)[TILES]) const {
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = at.row_tile * 8 + 2 * (lane & 3);
+    UNROLL for (int below = 0; below < 2; below++) {
+      const int output = (at.tile + warp) * 16 + (lane >> 2) + 8 * below;
+      if (output >= part.outputs) continue;
+      const bool is_biased = part.bias != nullptr;
+      const float bias = is_biased ? part.bias[output] : 0.f;
+      UNROLL for (int n = 0; n < TILES; n++)
+        UNROLL for (int next = 0; next < 2; next++) {
+          const int row = column + 8 * n + next;
+          const float value = below ? (next ? y[n].w : y[n].z) : (next ? y[n].y : y[n].x);
+          if (row < p.rows) part.out[(i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + output] = is_biased ? __fadd_rn(value, bias) : value;
+        }
     }
   }
 
@@ -223,18 +231,26 @@ struct Ending {
   }
 
   METHOD void fold(const Part& part, const Unit& at, int slice, const float (&acc)[TILES][4]) const {
+    float2 down[TILES];
+    float4 y[TILES];
+    UNROLL for (int n = 0; n < TILES; n++)
+      down[n] = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
     if (slice == first && first > 0) handover.await(share - 1);
-    UNROLL for (int n = 0; n < TILES; n++) {
-      float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
-      if (slice > first) y = totals[n * 32 * WARPS + threadIdx.x];
-      else if (first > 0) y = __ldcg(handover.from(share - 1) + n * 32 * WARPS);
-      const float2 down = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
-      y = make_float4(fmaf(acc[n][0], down.x, y.x), fmaf(acc[n][1], down.y, y.y), fmaf(acc[n][2], down.x, y.z), fmaf(acc[n][3], down.y, y.w));
-      if (slice + 1 < past) totals[n * 32 * WARPS + threadIdx.x] = y;
-      else if (past < SLICES) handover.from(share)[n * 32 * WARPS] = y;
-      else put(part, at, n, y);
+    const float4* so_far = slice > first ? totals + threadIdx.x : handover.from(share - 1);
+    UNROLL for (int n = 0; n < TILES; n++) y[n] = slice == 0 ? make_float4(0.f, 0.f, 0.f, 0.f) : slice > first ? so_far[n * 32 * WARPS] : __ldcg(so_far + n * 32 * WARPS);
+    UNROLL for (int n = 0; n < TILES; n++)
+      y[n] = make_float4(fmaf(acc[n][0], down[n].x, y[n].x), fmaf(acc[n][1], down[n].y, y[n].y), fmaf(acc[n][2], down[n].x, y[n].z), fmaf(acc[n][3], down[n].y, y[n].w));
+    keep(part, at, slice, y);
+  }
+
+  METHOD void keep(const Part& part, const Unit& at, int slice, const float4 (&y)[TILES]) const {
+    if (slice + 1 == SLICES) {
+      put(part, at, y);
+      return;
     }
-    if (slice + 1 == past && past < SLICES) handover.tell(share);
+    float4* to = slice + 1 < past ? totals + threadIdx.x : handover.from(share);
+    UNROLL for (int n = 0; n < TILES; n++) to[n * 32 * WARPS] = y[n];
+    if (slice + 1 == past) handover.tell(share);
   }
 };
 
