@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
+from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.products import product_cut, warpgroup_cut, wide_cut
-from decodepool_kernels.cuda.registry import KINDS
+from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
 from numpy.typing import NDArray
 
 H200, A100, L40S = 228352, 162816, 97280
@@ -25,6 +27,20 @@ def test_every_kind_of_matrix_has_a_cut_that_fits(kind: MatrixKind, shared_bytes
     wide = wide_cut(kind, [4096], rows, 108, shared_bytes)
     assert product_cut(kind, [4096], rows, sm_count=108, shared_bytes=shared_bytes).shared_bytes <= shared_bytes
     assert wide is None or wide.shared_bytes <= shared_bytes
+
+
+@pytest.mark.parametrize("kv_bits", KV_BITS.values())
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int) -> None:
+    """An SM of an H200 has 228 KB, of which each thread block loses 1."""
+    narrow = narrow_ring(head_dim, kv_bits, 227 << 10)
+    queries = 2 * 8 * 4 * (head_dim + 8)
+    blocks = narrow.blocks if head_dim < max(HEAD_DIMS) or kv_bits == KV_BITS["q8_0"] else 1
+    assert blocks * (narrow.shared_bytes + queries + (4 << 10)) <= 228 << 10
+    if head_dim in WIDE_HEAD_DIMS:
+        wide = wide_ring(head_dim, kv_bits, 227 << 10)
+        assert wide.stages >= 4
+        assert wide.shared_bytes <= 223 << 10
 
 
 @pytest.mark.parametrize("outputs", [137, 4096, 28672, 128256])

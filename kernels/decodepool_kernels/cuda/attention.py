@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from decodepool_kernels.cuda.attention_programs import WORKERS
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.inputs import AttentionCut
 from decodepool_kernels.cuda.records import Scratch
@@ -14,8 +15,6 @@ from decodepool_kernels.graph import Attention, Graph
 PARTIAL_SLOTS = 1024
 """Chunk states of attention there is room for; rows beyond fold as they go."""
 HOPPER_CAPABILITY = 90
-WIDE_WORKERS = 256
-"""Threads of a block of attention_wide that hold a total."""
 
 
 def attention_cut(graph: Graph, gpu: Gpu, *, wide: bool = True) -> AttentionCut:
@@ -39,7 +38,7 @@ def attention_scratch(graph: Graph, cut: AttentionCut, take: Callable[[int], int
     chunks = (take(4 * states * width), take(8 * states))
     if not cut.wide_at_once:
         return Scratch(*chunks)
-    threads = cut.wide_at_once * WIDE_WORKERS
+    threads = cut.wide_at_once * WORKERS
     return Scratch(*chunks, take(2 * threads * width), take(16 * threads), take(threads // 8))
 
 

@@ -6,11 +6,9 @@ import ctypes
 from collections.abc import Sequence
 
 from decodepool_kernels.arena import Buffer, Placement
-from decodepool_kernels.cuda.attention import WIDE_WORKERS
+from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import COLUMNS
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_kernels.cuda.pages import KV_BITS, head_page_bytes
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     WARPGROUP_THREADS,
@@ -23,22 +21,10 @@ from decodepool_kernels.cuda.products import (
     wide_cut,
 )
 from decodepool_kernels.cuda.records import Operand, PartOperands, Record
-from decodepool_kernels.cuda.wide_units import PLACES
 
-QUERY_SLOTS = 2
-"""Units whose queries attention keeps at hand."""
 COPYING_THREADS = 32
+"""Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
-QUERY_BYTES = 2
-TOTAL_BYTES = 4
-RAW_STAGES = 4
-"""Halves of a page that wait to be widened, as wide_pages.cuh has it."""
-SMALL_HALF_BYTES, SMALL_HALF_BLOCKS = 9 << 10, 3
-"""Halves of a page so small that so many thread blocks of attention share an SM, in place of two."""
-PLACE_STATE_BYTES = 8
-"""Of a place's largest score and its sum of weights, which each of 4 lanes keeps."""
-MOST_STAGES = 8
-FEWEST_STAGES = 3
 FOLD_THREADS = 256
 WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
@@ -143,27 +129,16 @@ class Programs:
         return parts
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
-        half_bytes = head_page_bytes(record.defines["HEAD_DIM"], record.defines["KV_BITS"])
+        ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
-        blocks = SMALL_HALF_BLOCKS if half_bytes <= SMALL_HALF_BYTES else 2
-        head_dim = record.defines["HEAD_DIM"]
-        room = self._gpu.shared_bytes // blocks - STATIC_SHARED_BYTES - QUERY_SLOTS * COLUMNS * 4 * (head_dim + 16)
-        stages = max(FEWEST_STAGES, min(MOST_STAGES, room // half_bytes))
-        defines = {**record.defines, "STAGES": stages, "BLOCKS": blocks}
-        function = self._library.function(record.kernel, defines, threads, stages * half_bytes)
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks}
+        function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
-        head_dim = record.defines["HEAD_DIM"]
-        half_bytes = head_page_bytes(head_dim, KV_BITS["f16"])
-        own_bytes = PLACES * head_dim * (QUERY_BYTES + TOTAL_BYTES) + WIDE_WORKERS * 2 * PLACE_STATE_BYTES
-        if record.defines["KV_BITS"] != KV_BITS["f16"]:
-            own_bytes += RAW_STAGES * head_page_bytes(head_dim, record.defines["KV_BITS"])
-        room = self._gpu.shared_bytes - STATIC_SHARED_BYTES - own_bytes
-        stages = min(MOST_STAGES, room // half_bytes)
-        function = self._library.function(
-            record.kernel, {**record.defines, "STAGES": stages}, record.threads, stages * half_bytes + own_bytes
-        )
+        ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
+        defines = {**record.defines, "STAGES": ring.stages}
+        function = self._library.function(record.kernel, defines, record.threads, ring.shared_bytes)
         return Launch(record.kernel, function, (self._gpu.sm_count, 1), arguments)
 
     def _placed(self, operand: Operand) -> Operand:

@@ -1,0 +1,52 @@
+"""How attention's two programs fill an SM: how deep their rings of half pages are. None of it reaches the bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from decodepool_kernels.cuda.inputs import COLUMNS
+from decodepool_kernels.cuda.pages import KV_BITS, head_page_bytes
+from decodepool_kernels.cuda.wide_units import PLACES
+
+MOST_STAGES = 8
+FEWEST_STAGES = 3
+STATIC_SHARED_BYTES = 4096
+"""More than what the programs share of their own, beside queries."""
+QUERY_SLOTS, QUERY_PADDING = 2, 16
+"""Units whose queries the narrow program keeps at hand (incoming.cuh), and more floats than lie beside each."""
+SMALL_HALF_BYTES, SMALL_HALF_BLOCKS = 9 << 10, 3
+"""Halves of a page so small that so many thread blocks share an SM, in place of two."""
+WORKERS = 256
+"""Threads of a block of the wide program that hold a total."""
+RAW_STAGES = 4
+"""Halves of a page that wait to be widened, as wide_pages.cuh has it."""
+PLACE_STATE_BYTES = 8
+"""Of a place's largest score and its sum of weights, which each of 4 lanes keeps."""
+
+
+@dataclass(frozen=True)
+class RingCut:
+    """Thread blocks that share an SM, halves of a page in each one's ring, and the shared memory it asks for."""
+
+    blocks: int
+    stages: int
+    shared_bytes: int
+
+
+def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
+    """Return how `attention` runs on SMs whose blocks may have `shared_bytes`."""
+    half_bytes = head_page_bytes(head_dim, kv_bits)
+    blocks = SMALL_HALF_BLOCKS if half_bytes <= SMALL_HALF_BYTES else 2
+    queries = QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
+    fitting = (shared_bytes // blocks - STATIC_SHARED_BYTES - queries) // half_bytes
+    stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting))
+    return RingCut(blocks, stages, stages * half_bytes)
+
+
+def wide_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
+    """Return how `attention_wide` runs: tiles of f16, low halves of queries, totals, and what waits to be widened."""
+    tile_bytes = head_page_bytes(head_dim, KV_BITS["f16"])
+    own = PLACES * head_dim * 2 + PLACES * head_dim * 4 + WORKERS * 2 * PLACE_STATE_BYTES
+    raw = 0 if kv_bits == KV_BITS["f16"] else RAW_STAGES * head_page_bytes(head_dim, kv_bits)
+    stages = min(MOST_STAGES, (shared_bytes - STATIC_SHARED_BYTES - own - raw) // tile_bytes)
+    return RingCut(1, stages, stages * tile_bytes + own + raw)
