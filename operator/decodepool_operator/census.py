@@ -34,7 +34,6 @@ class Member:
     trouble: Trouble | None
     report: WorkerReport | None
     deletion_cost: str | None
-    raw: Object
 
 
 @dataclass(frozen=True)
@@ -89,14 +88,15 @@ def census(
     pool: Pool,
     pods: tuple[Object, ...],
     component: str,
-    template: str | None,
+    template: Object | None,
     *,
     reports: Mapping[str, WorkerReport],
     look: Look,
 ) -> Census:
-    """Count a component's pods. `template` is the digest of the present template, None where there is none."""
+    """Count a component's pods. `template` is the present one, None where there is none."""
     mine = [pod for pod in pods if _is_of(pod, pool.name, component)]
-    members = [_member(pod, template, reports.get(pod["metadata"]["name"]), look) for pod in mine]
+    present: str | None = None if template is None else template["metadata"]["annotations"][TEMPLATE]
+    members = [_member(pod, present, reports.get(pod["metadata"]["name"]), look) for pod in mine]
     return Census(tuple(sorted(members, key=lambda each: each.name)))
 
 
@@ -130,7 +130,6 @@ def _member(pod: Object, template: str | None, report: WorkerReport | None, look
         trouble=pod_trouble(pod, look),
         report=report if report and report.uid in ("", metadata.get("uid", "")) else None,
         deletion_cost=annotations.get(DELETION_COST),
-        raw=pod,
     )
 
 

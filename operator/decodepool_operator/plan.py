@@ -140,18 +140,20 @@ def _failure_events(seen: Situation) -> Iterator[Event]:
 
 def _look_again(seen: Situation) -> float | None:
     """Return the seconds until time alone could change the plan; None where only an event can."""
-    failing = seen.failing
-    moments = [seen.reading.due, seen.wish.due]
-    if failing is not None:
-        forget = failing.last + timedelta(seconds=FORGET_SECONDS)
-        moments += [failing.next_try if failing.holds(seen.now) else forget]
-    if len(seen.workers.current) < len(seen.workers.alive):
-        waits = [each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since]
-        moments += [moment for moment in waits if moment > seen.now]
-    moments += [due for each in seen.workers.draining if (due := each.late_at) and due > seen.now]
-    moments += [due for pod in seen.observed.pods if (due := stalls_at(pod)) and due > seen.now]
-    seconds = [(moment - seen.now).total_seconds() for moment in moments if moment is not None]
+    seconds = [(moment - seen.now).total_seconds() for moment in _moments(seen) if moment and moment > seen.now]
     return max(1.0, min(seconds)) if seconds else None
+
+
+def _moments(seen: Situation) -> Iterator[datetime | None]:
+    yield seen.reading.due
+    yield seen.wish.due
+    if seen.failing is not None:
+        yield seen.failing.next_try
+        yield seen.failing.last + timedelta(seconds=FORGET_SECONDS)
+    if len(seen.workers.current) < len(seen.workers.alive):
+        yield from (each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since)
+    yield from (each.late_at for each in seen.workers.draining)
+    yield from (stalls_at(pod) for pod in seen.observed.pods)
 
 
 def _unreadable(raw: Object, error: BadManifest, now: datetime) -> Plan:

@@ -23,6 +23,7 @@ SOURCE = "decodepool.dev/source"
 SOURCE_KEY_CHARACTERS = 16
 SHORTEST_RETRY = timedelta(seconds=10)
 LONGEST_RETRY = timedelta(seconds=300)
+SLOW_POD = timedelta(seconds=60)
 
 
 def source_key(pool: Object) -> str:
@@ -86,7 +87,7 @@ def by_job(pool: Object, wanted: Object, job: Object | None, pods: tuple[Object,
     if failed is None and not same_stamp(wanted, job):
         return Reading(before or Resolving("a reader Job with the present template is made"), discards=True)
     if failed is None:
-        return Reading(before or _waiting(mine, pool, now))
+        return Reading(before or _waiting(mine, job, pool, now), due=None if mine else _late(job, now))
     due = _retry_time(pool, job, now)
     return Reading(failed, discards=now >= due, due=due)
 
@@ -130,7 +131,14 @@ def _without_words(job: Object, pods: list[Object], key: str) -> Unresolved | No
     )
 
 
-def _waiting(pods: list[Object], pool: Object, now: datetime) -> Resolving:
+def _late(job: Object, now: datetime) -> datetime:
+    """Return when a Job should have had its pod."""
+    return (times.read(job["metadata"].get("creationTimestamp")) or now) + SLOW_POD
+
+
+def _waiting(pods: list[Object], job: Object, pool: Object, now: datetime) -> Resolving:
+    if not pods and now >= _late(job, now):
+        return Resolving("the reader Job has no pod: a quota or a policy may forbid it; the Job's events say which")
     look = Look(pool["metadata"]["name"], now)
     troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, look))]
     if not troubles:

@@ -13,10 +13,9 @@ from decodepool_operator.census import Census, census
 from decodepool_operator.devices import Refused
 from decodepool_operator.differences import stamped
 from decodepool_operator.nodes import lost
-from decodepool_operator.objects.common import TEMPLATE
 from decodepool_operator.objects.gateway import gateway_deployment
 from decodepool_operator.objects.reader_job import reader_job
-from decodepool_operator.objects.worker import worker_deployment
+from decodepool_operator.objects.worker import worker_deployment, worker_template
 from decodepool_operator.pools import COMPONENT_LABEL, GATEWAY, READER, WORKER, Pool
 from decodepool_operator.resolution import Reading, by_job, known_facts, located
 from decodepool_operator.rollout import Failures, Marks, deletion_costs, failures, held_replicas, unavailable_workers
@@ -32,9 +31,10 @@ Key = tuple[str, str]
 class Situation:
     """A pool, the world around it, and what follows from both.
 
-    `facts` None: the model is not known, or is one that the workers' engine refuses (`refused_model`). `capacity` None:
-    not planned yet. `worker` and `gateway` are the Deployments as they should be, None where nothing is to be changed.
-    `costs` have to be known to the ReplicaSet controller before it is told to shrink: until they are, nothing shrinks.
+    `facts` None: the model is not known. `capacity` None: not planned, yet or because the workers' engine refuses the
+    model (`refused_model`). `worker` and `gateway` are the Deployments as they should be, None where nothing is to be
+    changed. `costs` have to be known to the ReplicaSet controller before it is told to shrink: until they are, nothing
+    shrinks.
     """
 
     pool: Pool
@@ -79,23 +79,14 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     reading = _reading(pool, observed, live, now)
     facts = reading.resolution.facts if isinstance(reading.resolution, Resolved) else None
     capacity = _capacity(pool, observed, facts)
-    template = _template(pool, observed, facts, capacity)
+    template = _worker_template(pool, observed, facts, capacity)
+    gateway = stamped(gateway_deployment(pool, observed.images)) if template else None
     look = Look(pool.name, now, lost(observed.nodes or ()))
     workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, look=look)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
-    replicas = held_replicas(wanted, workers, failing, now)
-    there = _live_replicas(live, pool)
+    replicas, there = held_replicas(wanted, workers, failing, now), _live_replicas(live, pool)
     costs = deletion_costs(workers, there, replicas)
-    worker, gateway = _deployments(
-        pool,
-        observed,
-        facts,
-        capacity,
-        replicas=there if costs and not observed.faults else replicas,
-        unavailable=unavailable_workers(workers, now),
-    )
-    gateway_template = None if gateway is None else _template_digest(gateway)
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
     return Situation(
         pool=pool,
@@ -106,13 +97,18 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         facts=facts,
         capacity=capacity,
         workers=workers,
-        gateways=census(pool, observed.pods, GATEWAY, gateway_template, reports={}, look=look),
-        worker=worker,
+        gateways=census(pool, observed.pods, GATEWAY, gateway and _template_of(gateway), reports={}, look=look),
+        worker=template and _worker(pool, template, workers, there if costs and not observed.faults else replicas, now),
         gateway=gateway,
         costs=costs,
         failing=failing,
         wish=wish(pool, workers, sessions, observed.queued, now),
     )
+
+
+def _worker(pool: Pool, template: Object, workers: Census, replicas: int, now: datetime) -> Object:
+    unavailable = unavailable_workers(workers, now)
+    return stamped(worker_deployment(pool, template, replicas=replicas, unavailable=unavailable))
 
 
 def _live_replicas(live: dict[Key, Object], pool: Pool) -> int:
@@ -156,30 +152,14 @@ def _capacity(pool: Pool, observed: Observed, facts: ModelFacts | None) -> Capac
     return None if isinstance(found, Refused) and readers else found
 
 
-def _template(
+def _worker_template(
     pool: Pool, observed: Observed, facts: ModelFacts | None, capacity: Capacity | Refused | None
-) -> str | None:
-    worker, _ = _deployments(pool, observed, facts, capacity, replicas=0, unavailable=1)
-    return None if worker is None else _template_digest(worker)
-
-
-def _deployments(
-    pool: Pool,
-    observed: Observed,
-    facts: ModelFacts | None,
-    capacity: Capacity | Refused | None,
-    *,
-    replicas: int,
-    unavailable: int,
-) -> tuple[Object | None, Object | None]:
+) -> Object | None:
     if facts is None or not isinstance(capacity, Capacity):
-        return None, None
-    worker = worker_deployment(
-        pool, capacity, observed.images, file_bytes=facts.file_bytes, replicas=replicas, unavailable=unavailable
-    )
-    return stamped(worker), stamped(gateway_deployment(pool, observed.images))
+        return None
+    return worker_template(pool, capacity, observed.images, facts.file_bytes)
 
 
-def _template_digest(deployment: Object) -> str:
-    digest: str = deployment["spec"]["template"]["metadata"]["annotations"][TEMPLATE]
-    return digest
+def _template_of(deployment: Object) -> Object:
+    template: Object = deployment["spec"]["template"]
+    return template

@@ -61,6 +61,7 @@ class Cluster:
     resolution: Resolution | None = None
     queued: int | None = 0
     quota_message: str | None = None
+    makes_job_pods: bool = True
     now: datetime = START
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     pods: dict[str, Object] = field(default_factory=dict)
@@ -228,7 +229,11 @@ class Cluster:
         for (kind, name), each in list(self.objects.items()):
             if kind == "Deployment":
                 self._deployment(name, each)
-            if kind == "Job" and not any(pod["metadata"]["owner"] == (kind, name) for pod in self.pods.values()):
+            if (
+                kind == "Job"
+                and self.makes_job_pods
+                and not any(pod["metadata"]["owner"] == (kind, name) for pod in self.pods.values())
+            ):
                 self._make(name, (kind, name), each["spec"]["template"])
         self._schedule()
 

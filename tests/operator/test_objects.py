@@ -12,7 +12,7 @@ from decodepool_operator.objects.gateway import gateway_deployment
 from decodepool_operator.objects.model_files import cache_claim, model_name
 from decodepool_operator.objects.network import client_service, disruption_budget, network_policy, workers_service
 from decodepool_operator.objects.reader_job import reader_job
-from decodepool_operator.objects.worker import startup_seconds, worker_deployment
+from decodepool_operator.objects.worker import startup_seconds, worker_deployment, worker_template
 from decodepool_operator.plan import plan
 from decodepool_operator.pools import WORKER, read_pool
 from decodepool_operator.state import Images, Object
@@ -34,7 +34,7 @@ def worker(raw: Object, file_bytes: int = 1 << 30, images: Images = IMAGES) -> O
     planned = read_pool(raw)
     found = find_capacity(planned, KNOWN, ())
     assert isinstance(found, Capacity), found
-    return worker_deployment(planned, found, images, file_bytes=file_bytes, replicas=1, unavailable=1)
+    return worker_deployment(planned, worker_template(planned, found, images, file_bytes), replicas=1, unavailable=1)
 
 
 def template(made: Object) -> Object:
@@ -141,6 +141,7 @@ def test_a_pod_has_longer_to_end_than_it_takes_to_drain(seconds: int) -> None:
         grace = template(made)["spec"]["terminationGracePeriodSeconds"]
         assert grace >= seconds + STOP_DELAY_SECONDS + STOP_MARGIN_SECONDS > seconds
         assert container(made)["lifecycle"]["preStop"]["sleep"]["seconds"] == STOP_DELAY_SECONDS
+        assert f"--drain-timeout={seconds}" in container(made)["args"]
 
 
 def test_each_probe_asks_what_it_is_for() -> None:
@@ -152,6 +153,13 @@ def test_each_probe_asks_what_it_is_for() -> None:
     assert allowed >= startup_seconds(800 * 10**9, IMAGES) - 2 > 4 * 3600
     assert startup_seconds(0, IMAGES) >= 20 * 60
     assert all(made[name]["timeoutSeconds"] >= 5 for name in ("startupProbe", "readinessProbe", "livenessProbe"))
+
+
+def test_what_hangs_is_ended_soon_however_long_a_drain_may_take() -> None:
+    raw = pool(drain={"timeoutSeconds": 3600})
+    for made in (container(worker(raw)), container(gateway_deployment(read_pool(raw), IMAGES))):
+        for name in ("startupProbe", "livenessProbe"):
+            assert made[name]["terminationGracePeriodSeconds"] == STOP_MARGIN_SECONDS < 60
 
 
 def test_a_worker_has_no_token_and_a_gateway_may_only_look() -> None:

@@ -384,6 +384,17 @@ def test_an_unreadable_model_is_tried_again_ever_more_slowly_under_one_message()
     assert ready(here) == ("True", "AllWorkersReady")
 
 
+def test_a_reader_job_that_gets_no_pod_says_so_once_and_asks_for_nothing_every_second() -> None:
+    here = Cluster(host_path_pool(), makes_job_pods=False)
+    here.run(50)
+    assert "read by a Job" in here.condition("Ready")["message"]
+    here.run(20)
+    assert "has no pod" in here.condition("Ready")["message"]
+    plans = here.plans
+    here.run(100)
+    assert here.plans == plans
+
+
 def test_a_reader_that_was_put_nowhere_is_made_anew_with_the_repaired_template() -> None:
     raw = host_path_pool(template={"nodeSelector": {"zone": "typo"}})
     here = Cluster(raw, fate=lambda pod: Fate(ready_after=10_000))

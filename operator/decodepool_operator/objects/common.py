@@ -109,6 +109,12 @@ def http_probe(path: str, *, period_seconds: int, failures: int) -> Object:
     }
 
 
+def deadly_probe(path: str, *, period_seconds: int, failures: int) -> Object:
+    """Return a probe that ends the container. It hangs, so nothing is gained by waiting for its streams to end."""
+    probe = http_probe(path, period_seconds=period_seconds, failures=failures)
+    return {**probe, "terminationGracePeriodSeconds": STOP_MARGIN_SECONDS}
+
+
 def pre_stop() -> Object:
     """Return what keeps a pod serving until everybody has heard that it leaves."""
     return {"preStop": {"sleep": {"seconds": STOP_DELAY_SECONDS}}}

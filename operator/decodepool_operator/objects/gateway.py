@@ -9,6 +9,7 @@ from decodepool_operator.objects.common import (
     PORT_NAME,
     TMP_MOUNT,
     container,
+    deadly_probe,
     deployment,
     grace_seconds,
     http_probe,
@@ -70,6 +71,7 @@ def _container(pool: Pool, images: Images) -> Object:
         "--namespace": pool.namespace,
         "--port": GATEWAY_PORT,
         "--service": pool.child("workers"),
+        "--drain-timeout": pool.spec.drain.timeout_seconds,
         "--api-keys": f"{KEYS_FOLDER}/{KEYS_FILE}" if pool.spec.auth else None,
     }
     return container(
@@ -80,8 +82,8 @@ def _container(pool: Pool, images: Images) -> Object:
         ports=[{"name": PORT_NAME, "containerPort": GATEWAY_PORT, "protocol": "TCP"}],
         resources=RESOURCES,
         volumeMounts=[dict(TMP_MOUNT), *key_mount(pool)],
-        startupProbe=http_probe("/healthz", period_seconds=2, failures=60),
+        startupProbe=deadly_probe("/healthz", period_seconds=2, failures=60),
         readinessProbe=http_probe("/readyz", period_seconds=2, failures=2),
-        livenessProbe=http_probe("/healthz", period_seconds=10, failures=3),
+        livenessProbe=deadly_probe("/healthz", period_seconds=10, failures=3),
         lifecycle=pre_stop(),
     )

@@ -12,6 +12,7 @@ from decodepool_operator.objects.common import (
     PORT_NAME,
     TMP_MOUNT,
     container,
+    deadly_probe,
     deployment,
     grace_seconds,
     http_probe,
@@ -36,18 +37,17 @@ STARTUP_BYTES_PER_SECOND = 50_000_000
 STARTUP_PERIOD_SECONDS = 2
 
 
-def worker_deployment(
-    pool: Pool, capacity: Capacity, images: Images, *, file_bytes: int, replicas: int, unavailable: int
-) -> Object:
+def worker_deployment(pool: Pool, template: Object, *, replicas: int, unavailable: int) -> Object:
     """Return the workers' Deployment. GPUs are scarce: an old worker goes before a new one comes."""
+    probe = template["spec"]["containers"][0]["startupProbe"]
     return deployment(
         pool,
         WORKER,
         replicas=replicas,
-        template=worker_template(pool, capacity, images, file_bytes),
+        template=template,
         surge=0,
         unavailable=unavailable,
-        deadline_seconds=startup_seconds(file_bytes, images) + 600,
+        deadline_seconds=probe["failureThreshold"] * probe["periodSeconds"] + 600,
     )
 
 
@@ -93,13 +93,13 @@ def worker_container(pool: Pool, capacity: Capacity, images: Images, files: Mode
         ports=[{"name": PORT_NAME, "containerPort": WORKER_PORT, "protocol": "TCP"}],
         resources=worker_resources(pool, capacity),
         volumeMounts=mounts,
-        startupProbe=http_probe(
+        startupProbe=deadly_probe(
             "/readyz",
             period_seconds=STARTUP_PERIOD_SECONDS,
             failures=startup_seconds(file_bytes, images) // STARTUP_PERIOD_SECONDS,
         ),
         readinessProbe=http_probe("/readyz", period_seconds=2, failures=2),
-        livenessProbe=http_probe("/healthz", period_seconds=10, failures=3),
+        livenessProbe=deadly_probe("/healthz", period_seconds=10, failures=3),
         lifecycle=pre_stop(),
         securityContext=CONTAINER_SECURITY,
     )
