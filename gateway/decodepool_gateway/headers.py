@@ -20,8 +20,8 @@ HOP_BY_HOP = frozenset(
     }
 )
 
-OF_THE_REQUEST = frozenset({"accept-encoding", "content-length", "expect", "host"})
-"""Set anew for the worker. Nothing is compressed: a compressor would hold events back."""
+OF_THE_REQUEST = frozenset({"accept-encoding", "content-encoding", "content-length", "expect", "host"})
+"""Not passed on. A body was read, and so unpacked; answers stay unpacked, since a compressor would hold events back."""
 
 OF_THE_ANSWER = frozenset({"content-length", "date", "server"})
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
+from decodepool_gateway.kept_sessions import worker_of
 from decodepool_gateway.placements import Place, Placements, QueueLimits
 from decodepool_gateway.pool import Pool
 from decodepool_gateway.workers import Worker, WorkerAddress
 from decodepool_sizing.api_errors import ApiError
+from decodepool_sizing.session_ids import session_id
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +83,32 @@ def test_a_worker_at_another_address_is_another_until_it_reports() -> None:
     pool = pool_of(2)
     pool.discovered([WorkerAddress("a", "a", "http://elsewhere", ready=True)])
     assert not pool.admitting
+
+
+def test_a_session_on_a_worker_that_another_gateway_heard_of_first_is_found() -> None:
+    async def test() -> None:
+        pool = pool_of(1)
+        new = address("new")
+        asking = asyncio.create_task(worker_of(pool, session_id("x" * 22, new.tag)))
+        await asyncio.sleep(0.1)
+        pool.discovered([address("a"), new])
+        assert (await asking).address == new
+
+    run(test)
+
+
+@pytest.mark.parametrize("tag", [None, "0123456789", address("b").tag], ids=["none", "unknown", "departed"])
+def test_a_session_of_no_worker_is_unknown_or_gone(tag: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decodepool_gateway.kept_sessions.NEWS_SECONDS", 0.1)
+
+    async def test() -> None:
+        pool = pool_of(1, 1)
+        pool.discovered([address("a")])
+        with pytest.raises(ApiError) as refused:
+            await worker_of(pool, session_id("x" * 22, tag))
+        assert refused.value.code == ("session_gone" if tag == address("b").tag else "unknown_session")
+
+    run(test)
 
 
 def test_departed_workers_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

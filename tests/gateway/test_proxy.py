@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
+import zlib
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -155,6 +158,17 @@ def test_large_bodies_and_answers_pass(pool: PoolProcess) -> None:
     assert pool.get(f"/v1/sessions/{session}/tokens")["tokens"] == tokens
     text = "x" * (200 << 10)
     assert pool.post("/tokenize", {"text": text})["count"] == len(text)
+
+
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_packed_body_is_unpacked_once(pool: PoolProcess, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    answer = pool.call("POST", "/tokenize", pack(b'{"text":"AB"}'), Content_Encoding=encoding)
+    assert answer.json == {"tokens": [65, 66], "count": 2}
+
+
+def test_a_packed_body_is_as_large_as_it_unpacks_to(pool: PoolProcess) -> None:
+    answer = pool.call("POST", "/tokenize", gzip.compress(b" " * (9 << 20)), Content_Encoding="gzip")
+    assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")
 
 
 def test_headers_of_one_connection_stay_there(pool: PoolProcess) -> None:
