@@ -45,9 +45,9 @@ async def worker_of(pool: Pool, session_id: str) -> Worker:
 
 
 async def _found(pool: Pool, tag: str) -> Worker | None:
-    """Return the worker with a tag. One that nobody has heard of may be new, and another gateway may know it already."""
-    clock = asyncio.get_running_loop().time
-    patience_ends = clock() + NEWS_SECONDS
-    while (worker := pool.find(tag)) is None and pool.departed(tag) is None and clock() < patience_ends:
+    """Return the worker with a tag. One unheard of may be new, and another gateway may know it already: look again."""
+    for _ in range(round(NEWS_SECONDS / LOOK_SECONDS)):
+        if (worker := pool.find(tag)) is not None or pool.departed(tag) is not None:
+            return worker
         await asyncio.sleep(LOOK_SECONDS)
-    return worker
+    return pool.find(tag)
