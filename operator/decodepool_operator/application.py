@@ -40,7 +40,8 @@ from decodepool_operator.work_queue import WorkQueue
 T = TypeVar("T")
 
 START_RETRY_SECONDS = 2.0
-MONITORING_CHECK_SECONDS = 600.0
+INSTALLED_CHECK_SECONDS = 600.0
+OUTDATED_CHECK_SECONDS = 20.0
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class Operator:
             heartbeat.run(settings.heartbeat_seconds),
             *([self._when_ready(self._webhook().run())] if settings.webhook_service else []),
             self._when_ready(audit.run(kinds, settings.audit_seconds)),
-            self._when_ready(self._look_for_pod_monitors(audit)),
+            self._when_ready(self._look_at_installed(audit)),
             self._when_ready(world.reports.run(settings.report_seconds)),
             *(self._when_ready(reconciler.run()) for _ in range(settings.workers)),
         ]
@@ -129,15 +130,17 @@ class Operator:
             raise
         await part
 
-    async def _look_for_pod_monitors(self, audit: Audit) -> None:
+    async def _look_at_installed(self, audit: Audit) -> None:
+        """See what comes to be installed while this runs: PodMonitors, and a CRD as new as the operator."""
         while True:
             try:
                 self.world.has_pod_monitors = await self._in_thread(lambda: installed.has_pod_monitors(self._api))
                 if self.world.has_pod_monitors:
                     await audit.check(POD_MONITORS)
+                self._notice_crd(await self._in_thread(lambda: installed.crd_notice(self._api)))
             except ApiFault as fault:
                 self.metrics.errors.labels("audit", fault.refusal.value).inc()
-            await asyncio.sleep(MONITORING_CHECK_SECONDS)
+            await asyncio.sleep(OUTDATED_CHECK_SECONDS if self.world.notices else INSTALLED_CHECK_SECONDS)
 
     async def _wait_for_crd(self) -> None:
         told = ""
@@ -154,10 +157,14 @@ class Operator:
             await asyncio.sleep(START_RETRY_SECONDS)
 
     def _notice_crd(self, notice: str | None) -> None:
+        notices = (notice,) if notice else ()
+        if notices == self.world.notices:
+            return
+        self.world.notices = notices
         self.metrics.crd_outdated.set(notice is not None)
-        if notice:
-            log.error(notice)
-            self.world.notices = (notice,)
+        log.log(logging.ERROR if notice else logging.INFO, notice or "the installed CRD is as new as this operator")
+        for key in self.store.pools():
+            self.queue.add(key)
 
     async def _serve(self) -> web.AppRunner:
         runner = web.AppRunner(probes.application(self.health, self.metrics), access_log=None)
