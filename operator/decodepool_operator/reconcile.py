@@ -158,6 +158,7 @@ class Reconciler:
             return Outcome()
         known = {(kind_of(child), child["metadata"]["name"]): child for child in self._world.store.children(key)}
         outcome = await self._in_thread(partial(self._carrier.carry_out, pool, plan, known))
+        log.info("carried out a plan", extra={"fields": {**_fields(key), **_deeds(plan, outcome)}})
         for body in outcome.written:
             self._world.store.put(kind_of(body), body)
         for body in outcome.foreign:
@@ -236,6 +237,16 @@ class Reconciler:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _deeds(plan: Plan, outcome: Outcome) -> dict[str, object]:
+    """Return what a log has to say of a plan: what was written by kind and name, and what was to be deleted."""
+    deeds: dict[str, object] = {
+        "written": [f"{body['kind']} {body['metadata']['name']}" for body in outcome.written],
+        "deleted": [f"{reference.kind} {reference.name}" for reference in plan.delete],
+        "replicas": plan.replicas,
+    }
+    return {name: deed for name, deed in deeds.items() if deed not in ([], None)}
 
 
 def _fields(key: PoolKey) -> dict[str, str]:
