@@ -55,16 +55,15 @@ class Module:
 
     def identity(self) -> bytes:
         """Return all that decides what is built."""
-        pinned = (self.folder / "go.mod").read_bytes() + (self.folder / "go.sum").read_bytes()
-        return self.linker_flags.encode() + pinned
+        sources = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return b"\0".join([self.linker_flags.encode(), *(path.read_bytes() for path in sources)])
 
 
 def modules() -> list[Module]:
     """Return the pinned modules; Kubernetes would else not know its own version."""
     return [
         Module(MODULES / "kubernetes", f"-s -w {_version_flags()}"),
-        Module(MODULES / "helm", "-s -w"),
-        Module(MODULES / "coredns", "-s -w"),
+        Module(MODULES / "tools", "-s -w"),
     ]
 
 

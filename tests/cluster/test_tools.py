@@ -22,7 +22,7 @@ def pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("file", ["kubernetes/go.mod", "helm/go.sum", "coredns/go.mod"])
+@pytest.mark.parametrize("file", ["kubernetes/go.mod", "tools/go.sum", "tools/coredns/main.go"])
 def test_another_pin_is_another_folder_of_tools(file: str, pinned: Path) -> None:
     before = tools.tools_folder()
     assert tools.tools_folder() == before
