@@ -25,7 +25,7 @@ PROCESS_BASE_BYTES = 256 << 20
 HTTP; and the scratch of loading, which is over before a request comes.
 """
 
-CONTEXT_BYTES = 768 << 20
+CONTEXT_BYTES = 640 << 20
 """Memory of a GPU that a CUDA context, its modules and graphs take before any weight."""
 
 MARGIN_DIVISOR = 64

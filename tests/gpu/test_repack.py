@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import packing
-from decodepool_kernels.cuda.device import Gpu
+from decodepool_kernels.cuda.device import PIECE_BYTES, Gpu, Region
 from decodepool_kernels.cuda.formats import REPACKED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -54,7 +54,7 @@ def test_the_bytes_are_those_of_numpy(gpu: Gpu, kind: TensorType, shape: tuple[i
     raw = scrambled(kind, inputs, outputs)
     pack: Packing[PackedMatrix] = packing
     wanted = matrix_packed_by(pack, TensorInfo("m", shape, kind, 0, len(raw)), [raw])
-    repacking = Repacking(gpu, KernelLibrary(gpu), 2)
+    repacking = Repacking(gpu, KernelLibrary(gpu), Region(gpu, 2 * wanted.size_bytes + PIECE_BYTES), 2)
     row_bytes = len(raw) // outputs
     for step in (outputs, 32):
         filling = repacking.matrix("m", kind, outputs, inputs, 0)

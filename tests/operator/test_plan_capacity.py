@@ -79,7 +79,7 @@ def test_a_reserve_wins_and_is_refused_where_the_sessions_do_not_fit_into_it() -
 REFUSED = {
     "no room for the weights": (gpu_pool(accelerator={"type": "nvidia", "memory": "64Mi"}), "CannotFit"),
     "more sessions than fit": (
-        gpu_pool(accelerator={"type": "nvidia", "memory": "784Mi"}, sessionsPerWorker=200),
+        gpu_pool(accelerator={"type": "nvidia", "memory": "656Mi"}, sessionsPerWorker=200),
         "CannotFit",
     ),
     "more context than the model's": (pool(contextTokens=257), "ContextTooLong"),

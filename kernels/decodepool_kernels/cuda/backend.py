@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from decodepool_sizing.layouts import round_up
@@ -40,9 +41,9 @@ class Settings:
     graphs: bool = True
 
 
-def placed_matrix(gpu: Gpu, matrix: PackedMatrix) -> DeviceMatrix:
-    """Copy a packed matrix to the device."""
-    address = gpu.place(matrix.data)
+def placed_matrix(place: Callable[[NDArray[Any]], int], matrix: PackedMatrix) -> DeviceMatrix:
+    """Copy a packed matrix to where `place` puts it on the device."""
+    address = place(matrix.data)
     return DeviceMatrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.zero, address, matrix.size_bytes)
 
 
@@ -51,7 +52,7 @@ def upload_weights(
 ) -> Weights:
     """Copy a model's weights to the device."""
 
-    on_device = {name: placed_matrix(gpu, matrix) for name, matrix in matrices.items()}
+    on_device = {name: placed_matrix(gpu.place, matrix) for name, matrix in matrices.items()}
     addresses = {name: gpu.place(vector) for name, vector in vectors.items()}
     taken = sum(m.size_bytes for m in matrices.values()) + sum(vector.nbytes for vector in vectors.values())
     return Weights(on_device, addresses, taken)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.errors import CannotCompile, GpuFault
 
+PIECE_BYTES = 256
+"""What a piece of a region begins at a multiple of, as the driver's own allocations do."""
 Argument = Any
 """A ctypes value, passed as it is."""
 
@@ -204,6 +206,31 @@ class Gpu:
             driver.cuModuleUnload(module)
         driver.cuStreamDestroy(self._stream)
         driver.cuDevicePrimaryCtxRelease(self._device)
+
+
+class Region:
+    """Memory taken at once and given out piece by piece: the driver gives whole pieces of 2 MiB, a model's tensors are
+    many and most are no multiple of that.
+    """
+
+    def __init__(self, gpu: Gpu, size_bytes: int) -> None:
+        self._gpu, self._size_bytes = gpu, size_bytes
+        self._address, self._used = gpu.allocate(size_bytes), 0
+
+    def take(self, size_bytes: int) -> int:
+        """Return the address of zeroed memory that nothing else was given. ValueError beyond the region."""
+        begin = -(-self._used // PIECE_BYTES) * PIECE_BYTES
+        if begin + size_bytes > self._size_bytes:
+            raise ValueError(f"{size_bytes} bytes of a region that has {self._size_bytes - begin} left")
+        self._used = begin + size_bytes
+        return self._address + begin
+
+    def place(self, array: NDArray[Any]) -> int:
+        """Return the address of an array's bytes."""
+        address = self.take(array.nbytes)
+        self._gpu.upload(address, np.ascontiguousarray(array))
+        self._gpu.synchronize()
+        return address
 
 
 def _overlap() -> Any:

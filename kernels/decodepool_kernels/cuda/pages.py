@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.page_tables import PAGE_TOKENS
@@ -37,7 +38,9 @@ class KvPages:
         self.page_count = page_count
         self.kv_bits = KV_BITS[kind]
         sizes = [2 * count * head_page_bytes(width, self.kv_bits) for count, width in heads]
-        self.layers = [LayerPages(gpu.allocate(size * page_count), size) for size in sizes]
+        begin = gpu.allocate(sum(sizes) * page_count)
+        ends = accumulate((size * page_count for size in sizes), initial=begin)
+        self.layers = [LayerPages(address, size) for address, size in zip(ends, sizes, strict=False)]
 
     @property
     def size_bytes(self) -> int:

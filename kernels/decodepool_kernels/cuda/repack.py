@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from typing import Any
 
 import numpy as np
 from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 from decodepool_sizing.tensor_types import TensorType
 from numpy.typing import NDArray
 
-from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.formats import repack_defines, repacked_kind
+from decodepool_kernels.cuda.device import Gpu, Launch, Region
+from decodepool_kernels.cuda.formats import device_bytes, repack_defines, repacked_kind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.records import DeviceMatrix, pointer
 
@@ -22,10 +23,10 @@ PAIR_OUTPUTS = 2 * TILE_OUTPUTS
 
 
 class Repacking:
-    """Fills matrices on the device, slice by slice, from any thread. `tensors` is how many matrices there may be."""
+    """Fills matrices in a region, slice by slice, from any thread. `tensors` is how many matrices there may be."""
 
-    def __init__(self, gpu: Gpu, library: KernelLibrary, tensors: int) -> None:
-        self._gpu, self._library, self._tensors = gpu, library, tensors
+    def __init__(self, gpu: Gpu, library: KernelLibrary, region: Region, tensors: int) -> None:
+        self._gpu, self._library, self._region, self._tensors = gpu, library, region, tensors
         self._lock = threading.Lock()
         self._names: list[str] = []
         self._faults = gpu.allocate(4 * tensors)
@@ -33,15 +34,17 @@ class Repacking:
 
     def matrix(self, name: str, kind: TensorType, outputs: int, inputs: int, zero: int) -> Filling:
         """Return a matrix to be filled, its memory taken."""
-        kept = repacked_kind(kind)
-        assert kept is not None
-        tiles = -(-outputs // PAIR_OUTPUTS) * 2
-        size = tiles * (inputs // BLOCK_INPUTS) * kept.record_bytes
+        kept, size = repacked_kind(kind), device_bytes(kind, (inputs, outputs))
         with self._lock:
-            self._gpu.enter()
-            matrix = DeviceMatrix(kept, outputs, inputs, zero, self._gpu.allocate(size), size)
+            matrix = DeviceMatrix(kept, outputs, inputs, zero, self._region.take(size), size)
             self._names.append(name)
             return Filling(self, matrix, kind, len(self._names) - 1)
+
+    def place(self, array: NDArray[Any]) -> int:
+        """Copy what is packed already into the region, from any thread."""
+        with self._lock:
+            self._gpu.enter()
+            return self._region.place(array)
 
     def put(self, filling: Filling, first_output: int, raw: bytes) -> None:
         """Repack the blocks of consecutive outputs from `first_output` on, a multiple of PAIR_OUTPUTS."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from decodepool_kernels.cuda import packing
 from decodepool_kernels.cuda.backend import Settings, placed_matrix
 from decodepool_kernels.cuda.compile import sources_digest
-from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.formats import repacked_kind
+from decodepool_kernels.cuda.device import PIECE_BYTES, Gpu, Region
+from decodepool_kernels.cuda.formats import device_bytes, repacked_kind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.records import DeviceMatrix, Weights
@@ -21,9 +22,11 @@ from decodepool_sizing.devices import CONTEXT_BYTES, gpu_memory
 from decodepool_sizing.errors import BadModelFile, CannotFit
 from decodepool_sizing.header import TensorInfo
 from decodepool_sizing.host import usable_cores
+from decodepool_sizing.layouts import round_up
 from decodepool_sizing.loaded_tensors import loaded_tensors
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.readers import FileReader
+from numpy.typing import NDArray
 
 from decodepool_worker.engine.cuda import CudaEngine, check_kv_type
 from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprint
@@ -31,7 +34,7 @@ from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
 from decodepool_worker.engine.self_test import require_same_bits
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.formats import FORMATS
-from decodepool_worker.weights.loader import PackedWeights, Progress, load_packed, tensor_slices
+from decodepool_worker.weights.loader import Progress, load_packed, tensor_slices
 from decodepool_worker.weights.matrices import Packing, matrix_packed_by
 
 DEVICE_SLICE_ELEMENTS = 1 << 23
@@ -46,24 +49,32 @@ def open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: 
         plan = planned_on(gpu, model, wanted)
         loaded = loaded_on(gpu, model, reader, threads=wanted.threads or usable_cores(), progress=progress)
         factors = loaded.vectors.get("rope_freqs.weight")
-        vectors = {name: gpu.place(vector) for name, vector in loaded.vectors.items()}
-        placed = Weights(loaded.matrices, vectors, loaded.size_bytes)
         turns = None if factors is None else factors.tolist()
-        return opened_around(gpu, model, placed, plan, wanted, digest=loaded.digest, rope_factors=turns)
+        return opened_around(gpu, model, loaded.weights, plan, wanted, digest=loaded.digest, rope_factors=turns)
     except BaseException:
         gpu.close()
         raise
 
 
+@dataclass(frozen=True)
+class OnDevice:
+    """A model's weights on the device; its vectors here too, since a rotation is made of one; the digest of all."""
+
+    weights: Weights
+    vectors: Mapping[str, NDArray[np.float32]]
+    digest: str
+
+
 def loaded_on(
     gpu: Gpu, model: ModelFile, reader: FileReader, *, threads: int, progress: Progress | None = None
-) -> PackedWeights[DeviceMatrix]:
+) -> OnDevice:
     """Load a model's weights: the file's bytes go to the device slice by slice and are repacked there, so that this
     machine never holds them all. BadModelFile names the first tensor at fault.
     """
     header, tensors = model.header, loaded_tensors(model.shape, model.header.tensors)
-    repacking = Repacking(gpu, KernelLibrary(gpu), len(tensors))
-    pack = partial(_on_device, gpu, repacking)
+    region = weights_region(gpu, tensors)
+    repacking = Repacking(gpu, KernelLibrary(gpu), region, len(tensors))
+    pack = partial(_on_device, repacking)
     weights = load_packed(
         reader, header, model.shape, pack, threads=threads, progress=progress, slice_elements=DEVICE_SLICE_ELEMENTS
     )
@@ -71,14 +82,22 @@ def loaded_on(
         tensor = header.by_name[name]
         matrix_packed_by(_PACKING, tensor, tensor_slices(reader, tensor))  # refuses it, and says which element it is
         raise BadModelFile(f"tensor {name}: a weight is NaN or infinite")
-    return weights
+    vectors = {name: region.place(vector) for name, vector in weights.vectors.items()}
+    return OnDevice(Weights(weights.matrices, vectors, weights.size_bytes), weights.vectors, weights.digest)
 
 
-def _on_device(gpu: Gpu, repacking: Repacking, tensor: TensorInfo, slices: Iterable[bytes]) -> DeviceMatrix:
+def weights_region(gpu: Gpu, tensors: Sequence[TensorInfo]) -> Region:
+    """Take the memory of a model's weights."""
+    sizes = [round_up(device_bytes(tensor.type, tensor.dims), PIECE_BYTES) for tensor in tensors]
+    return Region(gpu, sum(sizes))
+
+
+def _on_device(repacking: Repacking, tensor: TensorInfo, slices: Iterable[bytes]) -> DeviceMatrix:
     """Bring one matrix to the device."""
     inputs, outputs = tensor.dims
     if repacked_kind(tensor.type) is None:
-        return placed_matrix(gpu, matrix_packed_by(_PACKING, tensor, slices))
+        packed = matrix_packed_by(_PACKING, tensor, slices)
+        return placed_matrix(repacking.place, packed)
     zero = FORMATS[tensor.type.name].zero if tensor.type.name in FORMATS else 0
     filling = repacking.matrix(tensor.name, tensor.type, outputs, inputs, zero)
     for raw in slices:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 from decodepool_kernels.cuda import packing
-from decodepool_kernels.cuda.device import Gpu
+from decodepool_kernels.cuda.device import Gpu, Region
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.records import DeviceMatrix, Weights
 from decodepool_sizing.header import Header, TensorInfo
 from decodepool_sizing.shape import read_shape
 
 from decodepool_worker.engine.open import Loaded, ModelFile, Wanted
-from decodepool_worker.engine.open_cuda import opened_around, planned_on
+from decodepool_worker.engine.open_cuda import opened_around, planned_on, weights_region
 from decodepool_worker.model.named_shapes import named_header
 from decodepool_worker.weights.matrices import Packing, matrix_packed_by
 from decodepool_worker.weights.random_blocks import random_bytes
@@ -39,20 +39,21 @@ def open_shape(name: str, weights: str, wanted: Wanted) -> Loaded:
 
 def random_weights(gpu: Gpu, header: Header) -> Weights:
     """Make every tensor on the device: matrices of each type and width from one sample, norms of ones."""
+    region = weights_region(gpu, header.tensors)
     samples: dict[tuple[object, int], Sample] = {}
     matrices: dict[str, DeviceMatrix] = {}
     vectors: dict[str, int] = {}
     norms: list[int] = []
     for tensor in header.tensors:
         if len(tensor.dims) == 1:
-            vectors[tensor.name] = gpu.place(np.ones(tensor.dims[0], np.float32))
+            vectors[tensor.name] = region.place(np.ones(tensor.dims[0], np.float32))
             norms.append(tensor.dims[0])
             continue
         key = (tensor.type, tensor.dims[0])
         if key not in samples:
             sample = _sample(tensor)
             samples[key] = (gpu.place(sample.data), sample)
-        matrices[tensor.name] = _repeated(gpu, tensor, *samples[key])
+        matrices[tensor.name] = _repeated(gpu, region, tensor, *samples[key])
     for address, _ in samples.values():
         gpu.release(address)
     taken = sum(matrix.size_bytes for matrix in matrices.values()) + 4 * sum(norms)
@@ -66,10 +67,10 @@ def _sample(tensor: TensorInfo) -> PackedMatrix:
     return matrix_packed_by(pack, cut, [random_bytes(tensor.type, inputs, outputs, np.random.default_rng(inputs))])
 
 
-def _repeated(gpu: Gpu, tensor: TensorInfo, source: int, sample: PackedMatrix) -> DeviceMatrix:
+def _repeated(gpu: Gpu, region: Region, tensor: TensorInfo, source: int, sample: PackedMatrix) -> DeviceMatrix:
     inputs, outputs = tensor.dims
     size = sample.emptied(outputs).size_bytes
-    address = gpu.allocate(size)
+    address = region.take(size)
     for at in range(0, size, sample.size_bytes):
         gpu.copy(address + at, source, min(sample.size_bytes, size - at))
     return DeviceMatrix(sample.kind, outputs, inputs, sample.zero, address, size)
