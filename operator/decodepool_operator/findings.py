@@ -8,6 +8,7 @@ from decodepool_operator.capacity import Capacity
 from decodepool_operator.conditions import Finding, Truth
 from decodepool_operator.devices import Refused, resource_of
 from decodepool_operator.measured import TOLERATED_PERCENT, differs
+from decodepool_operator.nodes import PRODUCT_LABEL, labels
 from decodepool_operator.objects.model_files import model_name
 from decodepool_operator.situation import Situation, refused_model
 from decodepool_operator.state import Object, Resolved, Unresolved
@@ -44,7 +45,19 @@ def trouble_of(seen: Situation) -> Trouble | None:
             return Trouble("QuotaExceeded" if "exceeded quota" in message else "FailedCreate", message)
     if seen.failing is not None and len(seen.workers.alive) < seen.wanted:
         return Trouble(seen.failing.reason, seen.failing.told())
-    return seen.workers.trouble
+    trouble = seen.workers.trouble
+    if trouble is not None and trouble.reason == UNSCHEDULABLE:
+        return Trouble(trouble.reason, trouble.message + _other_products(seen))
+    return trouble
+
+
+def _other_products(seen: Situation) -> str:
+    """Return which products there are, where no node has the one that was asked for: often it is only written so."""
+    asked, nodes = seen.pool.spec.accelerator.product, seen.observed.nodes or ()
+    products = sorted({product for node in nodes if (product := labels(node).get(PRODUCT_LABEL))})
+    if asked is None or asked in products or not nodes:
+        return ""
+    return f"; no node has {PRODUCT_LABEL}={asked}: there {'are ' + ', '.join(products[:5]) if products else 'is none'}"
 
 
 def _model(seen: Situation) -> Finding:

@@ -346,6 +346,23 @@ def test_a_pool_without_gpus_waits_with_the_schedulers_own_words() -> None:
     assert here.condition("WaitingForGPU")["status"] == "False"
 
 
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, "no node has nvidia.com/gpu.product=h200: there are NVIDIA-H200"),
+        ({}, "no node has nvidia.com/gpu.product=h200: there is none"),
+        ({"nvidia.com/gpu.product": "h200"}, None),
+    ],
+)
+def test_a_product_that_no_node_has_is_told_beside_the_schedulers_words(label: Object, said: str | None) -> None:
+    raw = gpu_pool(accelerator={"type": "nvidia", "product": "h200"})
+    here = cluster(raw, nodes=[node("a", label, gpus=0)])
+    here.settle()
+    message = here.condition("WaitingForGPU")["message"]
+    assert message.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    assert message.endswith(said or "Insufficient nvidia.com/gpu.")
+
+
 def test_a_rollout_without_a_spare_gpu_waits_for_the_drain_and_says_so() -> None:
     here = cluster(gpu_pool(), nodes=[node("a")], fate=workers_that(Fate(drains=20)))
     here.settle()
@@ -473,7 +490,7 @@ EDITS: dict[str, Callable[[Object], Any]] = {
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from(sorted(EDITS)), st.integers(0, 12)), max_size=8))
 def test_after_any_edits_at_any_moments_the_pool_comes_to_rest_as_its_last_spec_says(
     steps: list[tuple[str, int]],
@@ -500,7 +517,7 @@ def test_after_any_edits_at_any_moments_the_pool_comes_to_rest_as_its_last_spec_
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(moments=st.sets(st.integers(0, 60), max_size=12), seconds=st.integers(0, 8))
 def test_an_operator_that_is_killed_between_any_two_writes_leaves_nothing_half_done(
     moments: set[int], seconds: int
@@ -520,7 +537,7 @@ def test_an_operator_that_is_killed_between_any_two_writes_leaves_nothing_half_d
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     blows=st.lists(
         st.tuples(st.sampled_from(["kill", "fail", "load", "node goes", "node comes", "silence"]), st.integers(0, 20)),
