@@ -172,8 +172,9 @@ class ProductCut:
 def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> ProductCut:
     """Return the cut for up to `rows` rows; CannotCompile where the GPU has too little shared memory for any.
 
-    Up to 8 rows: where there are enough units two blocks share an SM, each with a short ring; else one block an SM
-    reads far ahead. More rows: the most outputs a block that leave no SM waiting for the others.
+    Up to 8 rows: where there are enough units two blocks share an SM, each with the deepest ring that leaves room for
+    both; else one block an SM reads far ahead. More rows: the most outputs a block that leave no SM waiting for the
+    others.
     """
     sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes) or _fitting(kind, 1, shared_bytes)
     if not sizes:
@@ -181,7 +182,7 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     if sizes[0].tiles == 1:
         narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
         if narrow[-1].units(outputs, rows) > sm_count:
-            return narrow[-1]
+            return next((cut for cut in narrow if 2 * cut.shared_bytes <= shared_bytes), narrow[-1])
         alone = max(narrow[0].shared_bytes, shared_bytes * 5 // 8)  # else two blocks share an SM while others idle
         return replace(narrow[0], shared_bytes=alone)
     return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))

@@ -49,6 +49,12 @@ DEVICE u32 multiply_f16_pairs(u32 a, u32 b) {
   return product;
 }
 
+DEVICE u32 multiply_add_f16_pairs(u32 a, u32 b, u32 c) {
+  u32 sum;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
+  return sum;
+}
+
 // c += a b for 16 x 16 by 16 x 8, f16 in, f32 out.
 DEVICE void multiply_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"

@@ -44,24 +44,37 @@ struct Feed {
   }
 };
 
-DEVICE void load_columns(Columns& x, const Activation& a, int block, int row_tile, int rows) {
-  const int lane = threadIdx.x & 31;
-  const u8* from = fragments_at(a, block, row_tile) + lane * 16;
-  const bool live = row_tile * 8 + (lane >> 2) < rows;
-  UNROLL for (int plane = 0; plane < PLANES; plane++)
-    x.planes[plane] = live ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
-#if HAS_MINIMUM
-  const int column = row_tile * 8 + 2 * (lane & 3);
-  if (column < rows) x.sums = *(const float4*)(a.sums + ((size_t)block * a.columns + column) * 2);
-#endif
-}
+// The activations of a warp's blocks, group by group of its slice: addresses move on by what one block and one visit take.
+struct Rows {
+  const u8* planes;
+  const float* sums;
+  u32 block_bytes, block_sums;
+  bool is_live[TILES], has_sums[TILES];  // a lane's row, and the first of the two whose sums it holds
 
-// The activations of the blocks from `first` on, as far as there are any.
-DEVICE void fetch(Columns (&x)[GROUP_BLOCKS][TILES], const Activation& a, int first, int blocks, int row_tile, int rows) {
-  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++)
-    UNROLL for (int n = 0; n < TILES; n++)
-      if (first + q < blocks) load_columns(x[q][n], a, first + q, row_tile + n, rows);
-}
+  METHOD Rows(const Activation& a, int slice, int row_tile, int rows) {
+    const int lane = threadIdx.x & 31, column = row_tile * 8 + 2 * (lane & 3);
+    block_bytes = a.columns / 8 * (PLANES * FRAGMENT_BYTES);
+    block_sums = 2 * a.columns;
+    planes = fragments_at(a, slice * GROUP_BLOCKS, row_tile) + lane * 16;
+    sums = a.sums + (size_t)slice * GROUP_BLOCKS * block_sums + 2 * column;
+    UNROLL for (int n = 0; n < TILES; n++) is_live[n] = (row_tile + n) * 8 + (lane >> 2) < rows, has_sums[n] = column + 8 * n < rows;
+  }
+
+  // The next group, of which `left` blocks are there.
+  METHOD void fetch(Columns (&x)[GROUP_BLOCKS][TILES], int left) {
+    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++)
+      UNROLL for (int n = 0; n < TILES; n++) {
+        const u8* from = planes + q * block_bytes + n * (PLANES * FRAGMENT_BYTES);
+        UNROLL for (int plane = 0; plane < PLANES; plane++)
+          x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
+#if HAS_MINIMUM
+        x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 16 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
+#endif
+      }
+    planes += SLICES * GROUP_BLOCKS * block_bytes;
+    sums += SLICES * GROUP_BLOCKS * block_sums;
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(256, TILES == 1 ? 2 : 1)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
@@ -86,11 +99,12 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const u32 offset = code_offset(part.zero);
+    Rows from(a, slice, at.row_tile, p.rows);
     float acc[ROW_TILES][TILES][4] = {};
     for (int visit = 0; visit < visits; visit++) {
       const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
       Columns x[GROUP_BLOCKS][TILES];
-      fetch(x, a, first, blocks, at.row_tile, p.rows);
+      from.fetch(x, blocks - first);
       ring.wait();
       __syncwarp();
       feed.next(ring, parts, p);

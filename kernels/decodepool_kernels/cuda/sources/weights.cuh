@@ -30,11 +30,22 @@ DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
     }
 }
 #elif CODE_BITS == 4
+// Of a pair of nibbles, where they stand: 1024 + code, or 1024 + 16 code.
+template <u32 mask> DEVICE u32 nibbles(u32 word) {
+  u32 pair;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(pair) : "r"(word), "n"(mask), "r"(0x64006400));
+  return pair;
+}
+
 DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
   const uint2 words = *(const uint2*)(record + lane * 8);
-  UNROLL for (int pair = 0; pair < 4; pair++) {
-    a[2 * pair] = subtract_f16_pairs(((words.x >> (4 * pair)) & 0x000f000f) | 0x64006400, offset);
-    a[2 * pair + 1] = subtract_f16_pairs(((words.y >> (4 * pair)) & 0x000f000f) | 0x64006400, offset);
+  const u32 less = 0xd400d400 + 16 * (offset - 0x64006400);  // -(64 + zero)
+  UNROLL for (int half = 0; half < 2; half++) {
+    const u32 first = half ? words.x >> 8 : words.x, second = half ? words.y >> 8 : words.y;
+    a[4 * half] = subtract_f16_pairs(nibbles<0x000f000f>(first), offset);
+    a[4 * half + 1] = subtract_f16_pairs(nibbles<0x000f000f>(second), offset);
+    a[4 * half + 2] = multiply_add_f16_pairs(nibbles<0x00f000f0>(first), 0x2c002c00, less);
+    a[4 * half + 3] = multiply_add_f16_pairs(nibbles<0x00f000f0>(second), 0x2c002c00, less);
   }
 }
 #else
