@@ -58,9 +58,17 @@ def provenance(device: Mapping[str, str | int] | None = None) -> dict[str, Any]:
         "machine": {**asdict(machine()), **(cpu_facts() if device is None else device)},
         "commit": os.environ.get(COMMIT_VARIABLE) or commit(Path(__file__)),
         "decodepool": release(),
-        "command": " ".join([Path(sys.argv[0]).name, *map(_shown, sys.argv[1:])]),
+        "command": " ".join([_program(), *map(_shown, sys.argv[1:])]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _program() -> str:
+    """Return how this program was called: by its name, or as a module."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and sys.argv[0].endswith(".py"):
+        return f"python -m {spec.name.removesuffix('.__main__')}"
+    return Path(sys.argv[0]).name
 
 
 def commit(source: Path) -> str:
