@@ -166,3 +166,10 @@ def _build_into(folder: Path) -> None:
             raise ClusterFault(f"building {module.folder.name} failed")
     (aside / "server").rename(aside / "etcd")  # as its main package is called
     aside.rename(folder)
+    _forget_old(other for other in folder.parent.glob("bin-*") if other.is_dir() and other != folder)
+
+
+def _forget_old(folders: Iterable[Path]) -> None:
+    """Remove all but the tools built last: clusters of other sources may still run on those."""
+    for old in sorted(folders, key=lambda path: path.stat().st_mtime)[:-1]:
+        shutil.rmtree(old)
