@@ -166,7 +166,8 @@ def _build_into(folder: Path) -> None:
             raise ClusterFault(f"building {module.folder.name} failed")
     (aside / "server").rename(aside / "etcd")  # as its main package is called
     aside.rename(folder)
-    _forget_old(other for other in folder.parent.glob("bin-*") if other.is_dir() and other != folder)
+    others = (other for other in folder.parent.glob("bin-*") if other.is_dir() and not other.suffix)
+    _forget_old(other for other in others if other != folder)
 
 
 def _forget_old(folders: Iterable[Path]) -> None:
