@@ -147,6 +147,7 @@ def _look_again(seen: Situation) -> float | None:
 def _moments(seen: Situation) -> Iterator[datetime | None]:
     yield seen.reading.due
     yield seen.wish.due
+    yield seen.silence
     if seen.failing is not None:
         yield seen.failing.next_try
         yield seen.failing.last + timedelta(seconds=FORGET_SECONDS)

@@ -14,11 +14,15 @@ from decodepool_operator import times
 from decodepool_operator.census import DELETION_COST, Census, Member
 from decodepool_operator.pools import Pool
 from decodepool_operator.state import Object
+from decodepool_operator.troubles import condition_of
 
 FIRST_GAP_SECONDS = 5
 LONGEST_GAP_SECONDS = 300
 PLACE_WAIT = timedelta(seconds=30)
 """How long a worker has no place before a rollout stops waiting for it."""
+
+REPORT_WAIT = timedelta(seconds=15)
+"""Longer than from one poll of the workers to the next."""
 
 FORGET_SECONDS = 120
 """After the last failure, with every worker ready, until it is forgotten: longer than a pod takes to fail again."""
@@ -87,6 +91,20 @@ def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[M
     costs = {each.name: str(_cost(each)) for each in workers.ready}
     known = {each.name: each.deletion_cost for each in workers.ready}
     return [(name, {DELETION_COST: cost}) for name, cost in costs.items() if known[name] != cost]
+
+
+def reports_due(pool: Pool, workers: Census, now: datetime) -> datetime | None:
+    """Return until when to wait for somebody's report before anything shrinks; None where there is nothing to wait for.
+
+    An operator that has just begun knows of no session at all. It waits for as long as it may take to ask, counted from
+    when the pool ceased to be ready: a worker that never answers keeps nobody waiting.
+    """
+    if not workers.ready or any(each.report for each in workers.ready):
+        return None
+    told = condition_of({"status": pool.status}, "Ready")
+    since = times.read(told.get("lastTransitionTime")) if told.get("status") == "False" else None
+    due = (since or now) + REPORT_WAIT
+    return due if due > now else None
 
 
 Marks = tuple[str, Mapping[str, str]]

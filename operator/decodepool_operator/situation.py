@@ -18,7 +18,15 @@ from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.objects.worker import worker_deployment, worker_template
 from decodepool_operator.pools import COMPONENT_LABEL, GATEWAY, READER, WORKER, Pool
 from decodepool_operator.resolution import Reading, by_job, known_facts, located
-from decodepool_operator.rollout import Failures, Marks, deletion_costs, failures, held_replicas, unavailable_workers
+from decodepool_operator.rollout import (
+    Failures,
+    Marks,
+    deletion_costs,
+    failures,
+    held_replicas,
+    reports_due,
+    unavailable_workers,
+)
 from decodepool_operator.state import Object, Observed, Resolved, Resolving, Unresolved
 from decodepool_operator.templates import refused_template
 from decodepool_operator.troubles import Look
@@ -34,7 +42,7 @@ class Situation:
     `facts` None: the model is not known. `capacity` None: not planned, yet or because the workers' engine refuses the
     model (`refused_model`). `worker` and `gateway` are the Deployments as they should be, None where nothing is to be
     changed. `costs` have to be known to the ReplicaSet controller before it is told to shrink: until they are, nothing
-    shrinks.
+    shrinks, and neither before `silence` is over.
     """
 
     pool: Pool
@@ -49,6 +57,7 @@ class Situation:
     worker: Object | None
     gateway: Object | None
     costs: list[Marks]
+    silence: datetime | None
     failing: Failures | None
     wish: Wish
 
@@ -87,6 +96,8 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
     replicas, there = held_replicas(wanted, workers, failing, now), _live_replicas(live, pool)
     costs = deletion_costs(workers, there, replicas)
+    silence = reports_due(pool, workers, now) if 0 < replicas < min(there, len(workers.alive)) else None
+    waits = (costs or silence) and not observed.faults
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
     return Situation(
         pool=pool,
@@ -98,9 +109,10 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         capacity=capacity,
         workers=workers,
         gateways=census(pool, observed.pods, GATEWAY, gateway and _template_of(gateway), reports={}, look=look),
-        worker=template and _worker(pool, template, workers, there if costs and not observed.faults else replicas, now),
+        worker=template and _worker(pool, template, workers, there if waits else replicas, now),
         gateway=gateway,
-        costs=costs,
+        costs=[] if silence else costs,
+        silence=silence,
         failing=failing,
         wish=wish(pool, workers, sessions, observed.queued, now),
     )

@@ -159,6 +159,28 @@ def test_a_worker_that_does_not_answer_is_not_taken_for_empty() -> None:
     assert names(here.ready_workers()) == {quiet}
 
 
+def test_an_operator_that_has_just_begun_asks_before_it_shrinks_and_does_not_ask_for_ever() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    busy, idle = sorted(names(here.ready_workers()))
+    here.load, here.silent = {busy: 7}, {busy, idle}
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(10)
+    assert len(here.ready_workers()) == 2
+    here.silent = set()
+    here.settle()
+    assert names(here.ready_workers()) == {busy}
+
+
+def test_workers_that_never_answer_hold_nothing_up() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.silent = names(here.ready_workers())
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(30)
+    assert len(here.workers()) == 1
+
+
 def test_a_worker_that_is_not_ready_goes_before_any_that_serves() -> None:
     here = cluster(pool(replicas=3))
     here.settle()
