@@ -43,9 +43,11 @@ class Api:
         configuration.retries = False
         return cls(client.ApiClient(configuration))
 
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
-        """Return an object; ApiFault NOT_FOUND where there is none."""
-        return self.call("GET", kind.path(namespace, name))
+    def get(self, kind: Kind, namespace: str | None, name: str, *, cached: bool = False) -> Object:
+        """Return an object; ApiFault NOT_FOUND where there is none. `cached`: what the API server has in memory, which
+        costs it little and may be milliseconds old.
+        """
+        return self.call("GET", kind.path(namespace, name), query=[("resourceVersion", "0")] if cached else None)
 
     def read(self, path: str) -> Object:
         """Return whatever a path serves, such as an OpenAPI document."""

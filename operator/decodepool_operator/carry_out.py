@@ -84,7 +84,7 @@ class Carrier:
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return an object, or None where there is none."""
         try:
-            return self._api.get(kind, namespace, name)
+            return self._api.get(kind, namespace, name, cached=True)
         except ApiFault as fault:
             if fault.refusal is Refusal.NOT_FOUND:
                 return None

@@ -35,7 +35,7 @@ class FakeApi:
     def of(self, kind: str) -> list[Object]:
         return [body for (found, _, _), body in self.objects.items() if found == kind]
 
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+    def get(self, kind: Kind, namespace: str | None, name: str, *, cached: bool = False) -> Object:
         self._ask("get", name)
         return copy.deepcopy(self._find(kind.name, namespace, name))
 
