@@ -56,6 +56,7 @@ test: check model ## everything; what fails fast comes first
 
 .PHONY: test-cluster
 test-cluster: $(STAMP) model ## the suite on a real cluster; says what it needs where it cannot run
+	@$(RUN) python -m decodepool_cluster build --where-possible
 	$(RUN) pytest -m cluster -rs
 
 .PHONY: cluster
