@@ -26,8 +26,10 @@ INACTIVITY_SECONDS = 70.0
 """A watch that tells nothing for so long, not even the bookmark of each minute, is dead and begun anew."""
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 30.0
-ERROR_DELAYS_SECONDS = (1, 1, 2, 3, 5, 8, 13, 21, 30, 30, 30)
-"""About two and a half minutes of refusals before the process ends, and its next start tells why."""
+ERROR_DELAYS_SECONDS = (1, 1, 2, 3, 5, 8, *(10,) * 13)
+"""Two and a half minutes of refusals before the process ends, and its next start tells why. No gap is long, so that an
+API server that is back is followed within seconds.
+"""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 log = logging.getLogger(__name__)
