@@ -76,11 +76,7 @@ def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused:
         )
     admitted = nodes.admitted(pool, seen)
     having = [node for node in admitted if nodes.offered(node, resource)]
-    sized = [
-        (size, nodes.labels(node).get(nodes.PRODUCT_LABEL, resource))
-        for node in having
-        if (size := _size(node, resource))
-    ]
+    sized = [(size, _name(node, resource)) for node in having if (size := _size(node, resource))]
     if not sized:
         return _remembered(pool, placement) or _nothing_known(resource, len(seen), len(admitted), len(having))
     memory_bytes, product = min(sized)
@@ -88,6 +84,12 @@ def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused:
     if kept is not None and kept.memory.memory_bytes < memory_bytes:
         return kept
     return Device(gpu_memory(memory_bytes, product), "node labels", placement)
+
+
+def _name(node: Object, resource: str) -> str:
+    product = nodes.labels(node).get(nodes.PRODUCT_LABEL, resource)
+    is_slice = SLICE.fullmatch(resource)
+    return f"{product} MIG {is_slice['profile']}" if is_slice and product != resource else product
 
 
 def _size(node: Object, resource: str) -> int | None:

@@ -115,7 +115,9 @@ def test_a_node_that_is_cordoned_for_now_still_counts() -> None:
 
 def test_a_slice_is_planned_by_its_own_memory_and_never_by_the_card() -> None:
     labels = {MEMORY: "81559", PRODUCT: "NVIDIA-H100", f"{SLICE}.memory": "9856"}
-    assert mebibytes([node("mig", labels, resource=SLICE, gpus=7)], resource=SLICE) == 9_856
+    mig = node("mig", labels, resource=SLICE, gpus=7)
+    assert mebibytes([mig], resource=SLICE) == 9_856
+    assert found([mig], resource=SLICE).memory.name == "NVIDIA-H100 MIG 1g.10gb"
 
 
 def test_a_slice_without_a_label_is_planned_by_its_name() -> None:
