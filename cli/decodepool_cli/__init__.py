@@ -5,7 +5,8 @@ second. What needs the engine is a file beside it, imported late.
 
 | modules | for |
 |---|---|
-| `answering`, `measurement`, `measuring`, `verification` | what `generate`, `bench` and `verify` do with an engine |
+| `answering`, `verification` | what `generate` and `verify` do with an engine |
+| `subjects`, `cases`, `measurement`, `measuring` | what `bench` measures, when, and with which clock |
 | `engines` | from a file to an engine or a tokenizer, for these and `logits` |
 | `supervisor`, `listeners`, `last_words`, `pool_memory`, `host_paths` | what `run` needs |
 | `fetching`, `download` | models behind URLs |
