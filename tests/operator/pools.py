@@ -9,7 +9,8 @@ from decodepool_operator.resolution import source_key
 from decodepool_operator.state import Object, Observed, Resolved
 from decodepool_sizing.facts import ModelFacts, read_facts
 
-from tests.operator.simulation import IMAGES, Cluster, Fate, component_of
+from tests.operator.pods import component_of
+from tests.operator.simulation import IMAGES, Cluster, Fate
 from tests.sizing.gguf_bytes import BytesReader, tiny
 
 URL = "http://models.example/tiny.gguf"

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any
 
 from decodepool_operator import times
-from decodepool_operator.census import DELETION_COST
 from decodepool_operator.plan import plan
 from decodepool_operator.state import Images, Object, Observed, Plan, Resolution, WorkerReport
 from decodepool_sizing.status import DecodePoolStatus
 
+from tests.operator.pods import GPU, component_of, defaulted, first_to_go, gpus_of, is_going, is_ready
+
 IMAGES = Images("worker:1", "worker-cuda:1", "gateway:1", "operator:1", "IfNotPresent")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-GPU = "nvidia.com/gpu"
 
 
 @dataclass
@@ -246,10 +246,10 @@ class Cluster:
         active = [p for p in mine if not is_going(p) and p["status"]["phase"] in ("Pending", "Running")]
         new = [p for p in active if p["metadata"]["template"] == template]
         old = [p for p in active if p["metadata"]["template"] != template]
-        for pod in _first_to_go(new)[: max(0, len(new) - wanted)]:
+        for pod in first_to_go(new)[: max(0, len(new) - wanted)]:
             self._end(pod)
         minimum = wanted - rolling["maxUnavailable"]
-        for pod in _first_to_go(old):
+        for pod in first_to_go(old):
             available = [p for p in active if is_ready(p) and not is_going(p)]
             others = [p for p in active if not is_going(p)]
             if (not is_ready(pod) and len(others) > minimum) or (is_ready(pod) and len(available) > minimum):
@@ -297,7 +297,7 @@ class Cluster:
         for pod in self.pods.values():
             if pod["status"]["phase"] != "Pending" or "node" in pod["metadata"] or is_going(pod):
                 continue
-            needs = _gpus(pod)
+            needs = gpus_of(pod)
             free = [node for node in self.nodes if self._free(node) >= needs] if needs else [None]
             if not free:
                 message = f"0/{len(self.nodes)} nodes are available: {len(self.nodes)} Insufficient {GPU}."
@@ -318,7 +318,7 @@ class Cluster:
 
     def _free(self, node: Object) -> int:
         here = [p for p in self.pods.values() if p["metadata"].get("node") == node["metadata"]["name"]]
-        taken = sum(_gpus(p) for p in here if p["status"]["phase"] in ("Pending", "Running"))
+        taken = sum(gpus_of(p) for p in here if p["status"]["phase"] in ("Pending", "Running"))
         return int(node["status"]["allocatable"].get(GPU, "0")) - taken
 
     # The kubelet
@@ -375,48 +375,3 @@ class Cluster:
             container = {**base, "state": {"running": {}}}
         conditions = [{"type": "Ready", "status": "False"}]
         pod["status"].update(phase="Running", conditions=conditions, containerStatuses=[container])
-
-
-def is_going(pod: Object) -> bool:
-    return "deletionTimestamp" in pod["metadata"]
-
-
-def is_ready(pod: Object) -> bool:
-    conditions: list[Mapping[str, str]] = pod["status"].get("conditions") or []
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-def component_of(pod: Object) -> str:
-    return str(pod["metadata"].get("labels", {}).get("app.kubernetes.io/component"))
-
-
-def _gpus(pod: Object) -> int:
-    return int(pod["spec"]["containers"][0].get("resources", {}).get("limits", {}).get(GPU, "0"))
-
-
-def _first_to_go(pods: list[Object]) -> list[Object]:
-    """As the ReplicaSet controller ranks: unscheduled, not ready, cheap to delete, young."""
-
-    def rank(pod: Object) -> tuple[bool, bool, int]:
-        cost = int((pod["metadata"].get("annotations") or {}).get(DELETION_COST, "0"))
-        return "node" in pod["metadata"], is_ready(pod), cost
-
-    return sorted(pods, key=rank)
-
-
-def defaulted(made: Object) -> Object:
-    """What the API server adds, and how it writes what it was given."""
-    if made["kind"] == "Deployment":
-        spec = made["spec"]["template"]["spec"]
-        spec |= {"dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "restartPolicy": "Always"}
-        for container in spec["containers"]:
-            container["terminationMessagePath"] = "/dev/termination-log"
-            for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-                container[name]["successThreshold"] = 1
-            for amounts in container["resources"].values():
-                if amounts.get("memory", "").isdigit() and int(amounts["memory"]) % (1 << 20) == 0:
-                    amounts["memory"] = f"{int(amounts['memory']) >> 20}Mi"
-    if made["kind"] == "Service":
-        made["spec"].pop("publishNotReadyAddresses", None)  # false is as good as absent
-        made["spec"] |= {"sessionAffinity": "None", "ipFamilies": ["IPv4"]}
-    return made

@@ -11,8 +11,9 @@ from decodepool_operator.state import Object
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.operator.pods import is_ready
 from tests.operator.pools import cluster, pool
-from tests.operator.simulation import Cluster, Fate, is_ready
+from tests.operator.simulation import Cluster, Fate
 
 SCALING = {"minReplicas": 1, "maxReplicas": 5, "targetUtilizationPercent": 50, "scaleDownDelaySeconds": 60}
 

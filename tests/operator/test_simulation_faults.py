@@ -1,0 +1,233 @@
+"""What befalls pools in a cluster in memory: what they say of it, what they do, and what they leave alone."""
+
+from __future__ import annotations
+
+import pytest
+from decodepool_operator.state import Object
+
+from tests.operator.lives import names, ready, require, rolls
+from tests.operator.pods import component_of
+from tests.operator.pools import cluster, gpu_pool, host_path_pool, node, pool, reader_that_says, workers_that
+from tests.operator.simulation import Cluster, Fate, well
+
+TROUBLES: dict[str, tuple[Fate, str, str]] = {
+    "crash": (Fate(crashes="INFO start\ndecodepool: error: no such kernel"), "CrashLoopBackOff", "no such kernel"),
+    "out of memory": (Fate(out_of_memory=True), "OOMKilled", "more memory than its limit"),
+    "image": (Fate(pulls=False), "ImagePullBackOff", "image worker:1 cannot be pulled"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(TROUBLES))
+def test_what_pods_die_of_is_the_reason_and_stays_one_message(name: str) -> None:
+    """A06: the kubelet's states alternate, and its texts have times and names in them."""
+    fate, reason, said = TROUBLES[name]
+    here = cluster(pool(replicas=2), fate=workers_that(fate))
+    here.run(60)
+    assert ready(here) == ("False", reason)
+    assert said in here.condition("Ready")["message"]
+    writes, events = here.writes, len(here.events)
+    here.run(300)
+    assert (here.writes, len(here.events)) == (writes, events)
+
+
+def test_one_failed_pod_is_removed_and_replaced_by_one() -> None:
+    """A05: UnexpectedAdmissionError, Evicted, Succeeded."""
+    here = cluster(pool(replicas=2))
+    here.settle()
+    made, victim = here.made_pods, sorted(names(here.ready_workers()))[0]
+    here.pods[victim]["status"].update(
+        phase="Failed", reason="Evicted", message="the node was low on memory", conditions=[]
+    )
+    here.fate = workers_that(Fate())
+    here.settle()
+    assert (here.made_pods, victim in here.pods) == (made + 1, False)
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert [event.message for event in here.events if event.reason == "WorkerFailed"] == [
+        f"{victim}: Evicted: the node was low on memory"
+    ]
+    here.run(300)
+    assert "failures" not in here.status
+
+
+def test_pods_that_fail_again_and_again_are_replaced_ever_more_slowly() -> None:
+    here = cluster(pool(replicas=2), fate=workers_that(Fate(fails="UnexpectedAdmissionError")))
+    dead = []
+    here.run(600, lambda moment: dead.append(sum(pod["status"]["phase"] == "Failed" for pod in moment.pods.values())))
+    assert max(dead) <= 4
+    assert here.made_pods < 25, "pods pile up"
+    assert ready(here) == ("False", "UnexpectedAdmissionError")
+    assert here.condition("Degraded")["reason"] == "WorkersFail"
+    changes = len(here.history)
+    here.run(200)
+    assert len(here.history) - changes <= 3
+    here.fate = well
+    here.run(700)
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert "failures" not in here.status
+
+
+def test_a_repaired_spec_does_not_wait_for_the_old_ones_failures() -> None:
+    fails = workers_that(
+        Fate(fails="CreateFailed"), lambda pod: "--context=128" in pod["spec"]["containers"][0]["args"]
+    )
+    here = cluster(pool(), fate=fails)
+    here.run(300)
+    here.edit(rolls)
+    here.run(15)
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+QUOTA = (
+    'pods "{pod}" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, '
+    "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=0"
+)
+
+
+def test_a_quota_is_told_once_in_its_own_words() -> None:
+    here = cluster(gpu_pool(), nodes=[node("a")], quota_message=QUOTA)
+    here.run(60)
+    assert ready(here) == ("False", "QuotaExceeded")
+    assert "exceeded quota: gpus" in here.condition("WaitingForGPU")["message"]
+    writes = here.writes
+    here.run(300)
+    assert here.writes == writes
+    here.quota_message = None
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_pool_without_gpus_waits_with_the_schedulers_own_words() -> None:
+    here = cluster(gpu_pool(replicas=2), nodes=[node("a")])
+    here.settle()
+    told = here.condition("WaitingForGPU")
+    assert (told["status"], told["message"]) == ("True", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    assert ready(here) == ("False", "Unschedulable")
+    here.nodes.append(node("b"))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert here.condition("WaitingForGPU")["status"] == "False"
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-H200"}, "no node has nvidia.com/gpu.product=h200: there are NVIDIA-H200"),
+        ({}, "no node has nvidia.com/gpu.product=h200: there is none"),
+        ({"nvidia.com/gpu.product": "h200"}, None),
+    ],
+)
+def test_a_product_that_no_node_has_is_told_beside_the_schedulers_words(label: Object, said: str | None) -> None:
+    raw = gpu_pool(accelerator={"type": "nvidia", "product": "h200"})
+    here = cluster(raw, nodes=[node("a", label, gpus=0)])
+    here.settle()
+    message = here.condition("WaitingForGPU")["message"]
+    assert message.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    assert message.endswith(said or "Insufficient nvidia.com/gpu.")
+
+
+def test_a_rollout_without_a_spare_gpu_waits_for_the_drain_and_says_so() -> None:
+    here = cluster(gpu_pool(), nodes=[node("a")], fate=workers_that(Fate(drains=20)))
+    here.settle()
+    here.edit(rolls)
+    here.run(5)
+    assert here.condition("WaitingForGPU")["reason"] == "WaitingForDrain"
+    here.run(60)
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_more_workers_than_gpus_are_rolled_out_all_the_same() -> None:
+    """One worker waits for ever: that must not keep the others from being replaced, nor more than one be missing."""
+    here = cluster(gpu_pool(replicas=3), nodes=[node("a"), node("b")])
+    here.settle()
+    old = names(here.ready_workers())
+    here.edit(rolls)
+    here.run(300, lambda moment: require(len(moment.ready_workers()) >= 1, "no worker was left"))
+    assert len(here.ready_workers()) == 2
+    assert not names(here.ready_workers()) & old
+
+
+def test_an_unreadable_model_is_tried_again_ever_more_slowly_under_one_message() -> None:
+    lost = Fate(ready_after=1, exits=2, says="NotFound: no such file or directory")
+    here = Cluster(host_path_pool(), fate=lambda pod: lost if component_of(pod) == "reader" else Fate())
+    here.run(900)
+    told = here.condition("ModelResolved")
+    assert (told["reason"], told["message"]) == ("NotFound", "/srv/models/tiny.gguf: no such file or directory")
+    assert 4 <= here.made_pods <= 12
+    assert len(here.history) <= 4
+    here.fate = reader_that_says()
+    here.run(600)
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_reader_job_that_gets_no_pod_says_so_once_and_asks_for_nothing_every_second() -> None:
+    here = Cluster(host_path_pool(), makes_job_pods=False)
+    here.run(50)
+    assert "read by a Job" in here.condition("Ready")["message"]
+    here.run(20)
+    assert "has no pod" in here.condition("Ready")["message"]
+    plans = here.plans
+    here.run(100)
+    assert here.plans == plans
+
+
+def test_a_reader_that_was_put_nowhere_is_made_anew_with_the_repaired_template() -> None:
+    raw = host_path_pool(template={"nodeSelector": {"zone": "typo"}})
+    here = Cluster(raw, fate=lambda pod: Fate(ready_after=10_000))
+    here.run(20)
+    assert ready(here) == ("False", "Resolving")
+    here.fate = reader_that_says()
+    here.edit(lambda spec: spec.update(template={"nodeSelector": {"zone": "a"}}))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_what_somebody_changes_in_a_child_is_put_right_and_what_they_add_is_theirs() -> None:
+    here = cluster(pool())
+    here.settle()
+    service, budget = here.objects["Service", "chat"], here.objects["PodDisruptionBudget", "chat-worker"]
+    budget["spec"]["maxUnavailable"] = 3
+    service["metadata"]["annotations"]["team/owner"] = "us"
+    writes = here.writes
+    here.run(3)
+    assert here.writes == writes + 1
+    assert here.objects["PodDisruptionBudget", "chat-worker"]["spec"]["maxUnavailable"] == 1
+    assert here.objects["Service", "chat"]["metadata"]["annotations"]["team/owner"] == "us"
+
+
+def test_an_object_of_somebody_elses_is_left_alone_and_told_of() -> None:
+    here = cluster(pool())
+    theirs = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "chat", "namespace": "team", "uid": "x"},
+        "spec": {},
+    }
+    here.objects["Service", "chat"] = theirs
+    here.run(30)
+    assert here.objects["Service", "chat"] is theirs
+    assert here.condition("Degraded")["reason"] == "NameTaken"
+    assert ready(here) == ("False", "NameTaken")
+    del here.objects["Service", "chat"]
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_cache_that_is_no_longer_wanted_goes() -> None:
+    raw = pool()
+    raw["spec"]["model"]["cache"] = {"size": "10Gi"}
+    here = cluster(raw)
+    here.settle()
+    assert ("PersistentVolumeClaim", "chat-models") in here.objects
+    here.edit(lambda spec: spec["model"].pop("cache"))
+    here.settle()
+    assert ("PersistentVolumeClaim", "chat-models") not in here.objects
+
+
+def test_a_pool_that_is_being_deleted_is_left_alone() -> None:
+    here = cluster(pool())
+    here.settle()
+    here.pool["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    writes = here.writes
+    here.edit(rolls)
+    here.run(10)
+    assert here.writes == writes

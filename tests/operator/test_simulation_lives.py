@@ -1,0 +1,249 @@
+"""Whole lives of pools in a cluster in memory: they begin, roll out, scale, and come to rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from decodepool_operator import times
+from decodepool_operator.plan import plan
+
+from tests.operator.lives import TOO_LITTLE, names, ready, rolls
+from tests.operator.pools import cluster, facts, host_path_pool, pool, reader_that_says, workers_that
+from tests.operator.simulation import Cluster, Fate, well
+
+
+def test_a_pool_comes_up_and_says_what_it_holds() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert here.status["sessions"] == {"capacity": 16, "active": 0, "queued": 0, "summary": "0/16"}
+    assert (here.status["workers"], here.status["replicas"], here.status["readyReplicas"]) == ("2/2", 2, 2)
+    assert here.status["endpoint"] == "http://chat.team.svc"
+
+
+def test_a_settled_pool_is_never_written_again() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    writes = here.writes
+    here.run(600)
+    assert here.writes == writes
+
+
+def test_a_model_on_the_nodes_is_read_once_by_a_job_that_is_gone_afterwards() -> None:
+    here = Cluster(host_path_pool(), fate=reader_that_says())
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert not [key for key in here.objects if key[0] == "Job"]
+    made = here.made_pods
+    here.edit(lambda spec: spec.update(contextTokens=64))
+    here.settle()
+    assert here.made_pods == made + 1, "the header was read again, though only the context changed"
+
+
+def test_a_restarted_operator_reads_nothing_again() -> None:
+    """All that is to be remembered is in the status: the cluster in memory keeps no other state of the operator's."""
+    here = Cluster(host_path_pool(), fate=reader_that_says())
+    here.settle()
+    here.fate, here.seen, writes = well, "", here.writes
+    here.run(30)
+    assert here.writes == writes
+
+
+def test_another_model_is_read_anew_and_rolled_out() -> None:
+    here = Cluster(host_path_pool(), fate=reader_that_says())
+    here.settle()
+    digest = here.status["model"]["digest"]
+    here.fate = reader_that_says(facts(edit={"output.weight": None}))
+    here.edit(lambda spec: spec["model"]["source"]["hostPath"].update(path="/srv/models/other.gguf"))
+    here.operate()
+    assert ready(here) == ("False", "Resolving")
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert here.status["model"]["digest"] != digest
+    assert here.status["model"]["name"] == "other"
+    arguments = here.ready_workers()[0]["spec"]["containers"][0]["args"]
+    assert "/models/other.gguf" in arguments
+
+
+def test_a_rollout_replaces_one_worker_at_a_time_and_is_not_ready_meanwhile() -> None:
+    here = cluster(pool(replicas=3))
+    here.settle()
+    old = names(here.ready_workers())
+    here.edit(rolls)
+
+    def check(moment: Cluster) -> None:
+        moment.operate()
+        assert len(moment.ready_workers()) >= 2
+        assert "failures" not in moment.status, "a worker that ended as it was told to is no failure"
+        if moment.condition("Ready")["status"] == "True":
+            assert not names(moment.ready_workers()) & old
+        assert moment.status["observedGeneration"] == moment.pool["metadata"]["generation"]
+
+    here.settle(check=check)
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert not names(here.ready_workers()) & old
+
+
+def test_a_broken_rollout_leaves_the_old_workers_serving_and_is_repaired_by_the_next() -> None:
+    """A04: pods of the old spec serve on, and do not make the pool ready."""
+    here = cluster(pool(replicas=3))
+    here.settle()
+    here.fate = workers_that(Fate(pulls=False), lambda pod: pod["spec"]["containers"][0]["image"] == "typo:1")
+    here.edit(lambda spec: spec.update(template={"image": "typo:1"}))
+    seen = []
+    here.run(60, lambda moment: seen.append(ready(moment)) if moment.status["observedGeneration"] == 2 else None)
+    assert ("True", "AllWorkersReady") not in seen
+    assert ready(here) == ("False", "ImagePullBackOff")
+    assert len(here.ready_workers()) == 2
+    assert here.condition("WorkersAvailable")["status"] == "True"
+    here.edit(lambda spec: spec.update(template={"image": "right:1"}))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_the_emptiest_worker_goes_first() -> None:
+    here = cluster(pool(replicas=3))
+    here.settle()
+    workers = sorted(names(here.ready_workers()))
+    here.load = dict(zip(workers, (3, 0, 5), strict=True))
+    here.edit(lambda spec: spec.update(replicas=2))
+    here.settle()
+    assert names(here.ready_workers()) == {workers[0], workers[2]}
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.settle()
+    assert names(here.ready_workers()) == {workers[2]}
+
+
+def test_nothing_shrinks_before_the_costs_are_known_and_a_refusal_does_not_hold_it_up() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.load = {sorted(names(here.ready_workers()))[0]: 3}
+    here.edit(lambda spec: spec.update(replicas=1))
+    first = plan(here.pool, here.observed(), here.now)
+    assert len(first.annotate) == 2
+    assert "chat-worker" not in {each["metadata"]["name"] for each in first.apply if each["kind"] == "Deployment"}
+    refused = replace(here.observed(), faults=("Pod chat-worker-x: Forbidden: patch",))
+    second = plan(here.pool, refused, here.now)
+    assert [each["spec"]["replicas"] for each in second.apply if each["metadata"]["name"] == "chat-worker"][-1:] == [1]
+
+
+def test_a_worker_that_does_not_answer_is_not_taken_for_empty() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    quiet, busy = sorted(names(here.ready_workers()))
+    here.load, here.silent = {busy: 7}, {quiet}
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.settle()
+    assert names(here.ready_workers()) == {quiet}
+
+
+def test_an_operator_that_has_just_begun_asks_before_it_shrinks_and_does_not_ask_for_ever() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    busy, idle = sorted(names(here.ready_workers()))
+    here.load, here.silent = {busy: 7}, {busy, idle}
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(10)
+    assert len(here.ready_workers()) == 2
+    here.silent = set()
+    here.settle()
+    assert names(here.ready_workers()) == {busy}
+
+
+def test_workers_that_never_answer_hold_nothing_up() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.silent = names(here.ready_workers())
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(30)
+    assert len(here.workers()) == 1
+
+
+def test_a_worker_that_is_not_ready_goes_before_any_that_serves() -> None:
+    here = cluster(pool(replicas=3))
+    here.settle()
+    bad = sorted(names(here.ready_workers()))[1]
+    here.load = {name: 1 for name in names(here.ready_workers()) if name != bad}
+    here.fate = workers_that(Fate(crashes="boom"), lambda pod: pod["metadata"]["name"] == bad)
+    here.run(5)
+    here.edit(lambda spec: spec.update(replicas=2))
+    here.settle()
+    assert bad not in names(here.workers())
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_draining_worker_is_told_of_and_is_not_counted() -> None:
+    here = cluster(pool(replicas=2), fate=workers_that(Fate(drains=20)))
+    here.settle()
+    going = sorted(names(here.ready_workers()))[0]
+    here.load = {name: 4 for name in names(here.ready_workers()) if name != going}
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(5)
+    assert here.condition("Draining")["status"] == "True"
+    assert [each["pod"] for each in here.status["draining"]] == [going]
+    assert here.status["draining"][0]["since"] == times.written(here.now - timedelta(seconds=5))
+    assert (here.status["replicas"], here.status["readyReplicas"]) == (1, 1)
+    here.run(30)
+    assert "draining" not in here.status
+    assert here.condition("Draining")["status"] == "False"
+
+
+def test_a_pod_that_nobody_ends_is_told_of_and_does_not_count() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.fate = workers_that(Fate(drains=10_000))
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(60)
+    assert here.condition("Draining")["reason"] == "Draining"
+    here.run(30)
+    assert here.condition("Draining")["reason"] == "Overdue"
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_suspending_ends_all_workers_and_resuming_brings_them_back() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    here.edit(lambda spec: spec.update(suspend=True))
+    here.settle()
+    assert (here.workers(), ready(here), here.status["workers"]) == ([], ("False", "Suspended"), "0/0")
+    here.edit(lambda spec: spec.update(suspend=False))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_no_replicas_is_no_failure() -> None:
+    here = cluster(pool(replicas=0))
+    here.settle()
+    assert ready(here) == ("False", "NoReplicas")
+    assert here.condition("Degraded")["status"] == "False"
+
+
+def test_a_pool_that_cannot_fit_has_no_pods_and_says_the_numbers() -> None:
+    here = Cluster(host_path_pool(accelerator=TOO_LITTLE), fate=reader_that_says())
+
+    def check(moment: Cluster) -> None:
+        if moment.condition("CapacityPlanned")["status"] == "False":
+            assert not moment.pods, "a pod was there when the pool was told that it cannot fit"
+
+    here.settle(check=check)
+    told = here.condition("CapacityPlanned")
+    assert (told["status"], told["reason"]) == ("False", "CannotFit")
+    assert "bytes" in told["message"]
+    assert ready(here) == ("False", "CannotFit")
+
+
+def test_a_spec_that_cannot_fit_leaves_what_runs_alone_until_it_is_suspended() -> None:
+    here = cluster(pool(replicas=2))
+    here.settle()
+    running = names(here.ready_workers())
+    here.edit(lambda spec: spec.update(accelerator=TOO_LITTLE))
+    here.settle()
+    assert ready(here) == ("False", "CannotFit")
+    assert (names(here.ready_workers()), here.status["readyReplicas"]) == (running, 0)
+    here.edit(lambda spec: spec.update(suspend=True))
+    here.settle()
+    assert not here.workers()
+    here.edit(lambda spec: spec.update(suspend=False, accelerator={"type": "cpu"}))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
