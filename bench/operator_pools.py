@@ -47,10 +47,10 @@ def main() -> None:
         cluster = Cluster(Path(folder) / "plane", tools.tools_folder())
         try:
             cluster.start(nodes=0)
-            cluster.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(crd()))
-            cluster.kubectl("wait", "--for=condition=Established", "crd/decodepools.decodepool.dev", "--timeout=30s")
             with cluster.entered(), served(tiny()) as model:
-                figures = measure(Plane(cluster), model.url, given.pools, Path(folder))
+                plane = Plane(cluster)
+                plane.install(crd())
+                figures = measure(plane, model.url, given.pools, Path(folder))
         finally:
             cluster.stop()
     given.out.write_text(json.dumps({**provenance(), "pools": given.pools, **figures}, indent=2) + "\n")

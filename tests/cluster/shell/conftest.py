@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -37,9 +36,10 @@ def whole_plane() -> Iterator[Plane]:
     cluster = Cluster(PLANES / f"{os.getpid()}.{start_time(os.getpid())}", tools.tools_folder())
     try:
         cluster.start(nodes=0)
-        cluster.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(crd()))
-        cluster.kubectl("wait", "--for=condition=Established", "crd/decodepools.decodepool.dev", "--timeout=30s")
-        yield Plane(cluster)
+        with cluster.entered():
+            made = Plane(cluster)
+            made.install(crd())
+        yield made
     finally:
         cluster.stop()
 

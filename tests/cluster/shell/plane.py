@@ -20,6 +20,7 @@ from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import wait_until
 from decodepool_operator.api import MERGE, Api
 from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.installed import has_pools
 from decodepool_operator.kinds import CHILDREN, POOLS, Kind
 from kubernetes import client, config
 
@@ -39,6 +40,12 @@ class Plane:
         config.load_kube_config(f"{cluster.home}/admin.kubeconfig", client_configuration=configuration)  # type: ignore[no-untyped-call]
         configuration.retries = False
         self.api = Api(client.ApiClient(configuration))
+
+    def install(self, definition: Object) -> None:
+        """Install a CRD, or another release of it, and wait until pools are served."""
+        apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        self.cluster.kubectl(*apply, given=json.dumps(definition))
+        until(lambda: has_pools(self.api), "pools to be served")
 
     def pool(self, namespace: str, name: str) -> Object:
         return self.api.get(POOLS, namespace, name)

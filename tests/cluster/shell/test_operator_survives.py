@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from functools import partial
@@ -13,6 +12,7 @@ from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import wait_until
 from decodepool_cluster.relay import Relay
 from decodepool_operator.crd import crd
+from decodepool_operator.installed import crd_notice
 from decodepool_operator.kinds import POOLS
 
 from tests.cluster.shell.conftest import Operators
@@ -122,7 +122,8 @@ def test_a_crd_older_than_the_operator_is_told_of(plane: Plane, space: str, mode
     old = crd()
     spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     del spec["cacheReserve"]
-    _install(plane, old)
+    plane.install(old)
+    until(lambda: crd_notice(plane.api), "the API server to tell of the old CRD")
     try:
         operator = operators()
         operator.start()
@@ -133,14 +134,8 @@ def test_a_crd_older_than_the_operator_is_told_of(plane: Plane, space: str, mode
         assert operator.metric("decodepool_operator_crd_outdated") == 1
         told = [each for each in operator.records() if "older than this operator" in each["message"]]
         assert len(told) == 1
-        _install(plane, crd())
+        plane.install(crd())
         until(lambda: operator.metric("decodepool_operator_crd_outdated") == 0, "the new CRD to be noticed", 60)
         until(lambda: "CRD" not in plane.condition(space, "chat", "Degraded")["message"], "the condition to end")
     finally:
-        _install(plane, crd())
-
-
-def _install(plane: Plane, definition: object) -> None:
-    """Install a CRD and wait until the API server speaks it."""
-    plane.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(definition))
-    time.sleep(3)
+        plane.install(crd())
