@@ -11,6 +11,8 @@ from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import start_time
 from decodepool_operator.crd import crd
 
+from tests.cluster.shell.fake_nodes import fake_nodes
+from tests.cluster.shell.gpu_site import Site
 from tests.cluster.shell.plane import OperatorProcess, Plane
 from tests.sizing.gguf_bytes import tiny
 from tests.sizing.test_ranged_http import served
@@ -87,3 +89,11 @@ def operator(operators: Operators) -> OperatorProcess:
     one = operators()
     one.start()
     return one
+
+
+@pytest.fixture
+def site(plane: Plane, space: str, model: str, operators: Operators) -> Iterator[Site]:
+    """No nodes yet; a small model behind a URL."""
+    operators(READ_NODES="true").start()
+    with fake_nodes(plane) as nodes:
+        yield Site(plane, space, model, nodes)
