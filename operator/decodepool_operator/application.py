@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,7 @@ from decodepool_operator.work_queue import WorkQueue
 T = TypeVar("T")
 
 START_RETRY_SECONDS = 2.0
+STOP_SECONDS = 10.0
 INSTALLED_CHECK_SECONDS = 600.0
 OUTDATED_CHECK_SECONDS = 20.0
 
@@ -63,6 +65,7 @@ class Operator:
         self.world = World(settings, self.store, reports, resolver)
         self.watches.on_pod(reports.hurry)
         self._ready = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Run until SIGTERM. Raises what made a part end."""
@@ -73,6 +76,7 @@ class Operator:
         self.world.has_pod_monitors = await self._in_thread(lambda: installed.has_pod_monitors(self._api))
         parts = [asyncio.create_task(part) for part in self._parts()]
         kopf_task = asyncio.create_task(self._watch())
+        parts.append(asyncio.create_task(self._when_ready(self._wait_for_signal())))
         try:
             await asyncio.wait([*parts, kopf_task], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -117,9 +121,17 @@ class Operator:
             registry=registry_of(self.watches, kinds),
             settings=kopf_settings(kinds, self._settings.lease),
             standalone=True,
+            stop_flag=self._stopping,
             clusterwide=self._settings.clusterwide,
             namespaces=self._settings.namespaces,
         )
+
+    async def _wait_for_signal(self) -> None:
+        """End once the process is told to. kopf's own handlers, replaced here, wait five seconds for what is ours."""
+        told, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, told.set)
+        await told.wait()
 
     async def _when_ready(self, part: Coroutine[Any, Any, None]) -> None:
         """Run a part once everything has been listed: before, what is missing would look deleted."""
@@ -175,11 +187,14 @@ class Operator:
     async def _stop(
         self, parts: list[asyncio.Task[None]], kopf_task: asyncio.Task[None], server: web.AppRunner
     ) -> None:
-        tasks = [*parts, kopf_task]
-        failed = [task.exception() for task in tasks if task.done() and not task.cancelled()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [task.exception() for task in (*parts, kopf_task) if task.done() and not task.cancelled()]
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+        self._stopping.set()
+        await asyncio.wait([kopf_task], timeout=STOP_SECONDS)
+        kopf_task.cancel()
+        await asyncio.gather(kopf_task, return_exceptions=True)
         self.world.resolver.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         await server.cleanup()
