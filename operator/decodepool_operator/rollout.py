@@ -1,7 +1,8 @@
 """How many workers the Deployment is to have now, and which go first where some go.
 
 A Deployment replaces a failed pod at once, and again, and again: a node whose device plugin is broken makes thousands.
-So after a failure the Deployment is held at what is alive, for a time that doubles.
+The first replacement is its own affair. Where that fails too, the Deployment is held at the workers that were there
+before, for a time that doubles.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ FORGET_SECONDS = 120
 
 @dataclass(frozen=True)
 class Failures:
-    """Failures in a row, and until when no replacement is made. `is_news`: the last was seen at this look."""
+    """Failures in a row, and until when no replacement is made. `made`: when the last to fail was made, None where it
+    was not seen at this look.
+    """
 
     count: int
     pod: str
@@ -38,7 +41,12 @@ class Failures:
     message: str
     last: datetime
     next_try: datetime
-    is_news: bool = False
+    made: datetime | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the last was seen at this look."""
+        return self.made is not None
 
     @property
     def gap_seconds(self) -> int:
@@ -71,15 +79,24 @@ def failures(pool: Pool, workers: Census, now: datetime, *, all_ready: bool) -> 
     known = None if pool.spec_changed else _remembered(pool)
     new = [each for each in workers.failed if known is None or (each.created or now) > known.last]
     if new:
-        return _one_more(known, new[-1], now)
+        return _one_more(known, max(new, key=lambda each: each.created or now), now)
     if known is None or (all_ready and now >= max(known.last + timedelta(seconds=FORGET_SECONDS), known.next_try)):
         return None
     return known
 
 
-def held_replicas(wanted: int, workers: Census, failing: Failures | None, now: datetime) -> int:
-    """Return the Deployment's replicas: those alive, while failures are given time; else those that are wanted."""
-    return min(wanted, len(workers.alive)) if failing and failing.holds(now) else wanted
+def held_replicas(wanted: int, there: int, workers: Census, failing: Failures | None, now: datetime) -> int:
+    """Return the Deployment's replicas: those that are wanted; while failures are given time, no more than there are.
+
+    Whoever looks at a failed pod finds its replacement made already. If not for the first time, that one goes again.
+    """
+    if failing is None or not failing.holds(now):
+        return wanted
+    held = min(wanted, there)
+    if failing.made is None or failing.count == 1:
+        return held
+    made = failing.made
+    return min(held, sum(each.ready or (each.created or now) < made for each in workers.alive))
 
 
 def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[Marks]:
@@ -137,7 +154,7 @@ def _one_more(known: Failures | None, failed: Member, now: datetime) -> Failures
     message = trouble.message if trouble else "the pod failed"
     once_more = Failures((known.count if known else 0) + 1, failed.name, reason, message, now, now)
     gap = timedelta(seconds=once_more.gap_seconds)
-    return replace(once_more, next_try=now + gap, is_news=True)
+    return replace(once_more, next_try=now + gap, made=failed.created or now)
 
 
 def _remembered(pool: Pool) -> Failures | None:

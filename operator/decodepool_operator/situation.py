@@ -94,7 +94,8 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, look=look)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
-    replicas, there = held_replicas(wanted, workers, failing, now), _live_replicas(live, pool)
+    there = _live_replicas(live, pool)
+    replicas = held_replicas(wanted, there, workers, failing, now)
     costs = deletion_costs(workers, there, replicas)
     silence = reports_due(pool, workers, now) if 0 < replicas < min(there, len(workers.alive)) else None
     waits = (costs or silence) and not observed.faults

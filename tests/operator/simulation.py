@@ -110,6 +110,7 @@ class Cluster:
                 check(self)
             self.now += timedelta(seconds=1)
             self._kubelet()
+            self._controllers()  # of a pod that has failed they hear no later than the operator
         self.operate()
 
     def settle(self, seconds: int = 120, check: Callable[[Cluster], None] | None = None) -> None:

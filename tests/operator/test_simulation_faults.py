@@ -54,7 +54,7 @@ def test_pods_that_fail_again_and_again_are_replaced_ever_more_slowly() -> None:
     dead = []
     here.run(600, lambda moment: dead.append(sum(pod["status"]["phase"] == "Failed" for pod in moment.pods.values())))
     assert max(dead) <= 4
-    assert here.made_pods < 25, "pods pile up"
+    assert here.made_pods < 40, "pods pile up: seven times two in ten minutes, and as many that were replaced at once"
     assert ready(here) == ("False", "UnexpectedAdmissionError")
     assert here.condition("Degraded")["reason"] == "WorkersFail"
     changes = len(here.history)
