@@ -80,7 +80,7 @@ def test_more_workers_than_gpus_are_rolled_out_all_the_same(site: Site) -> None:
         return [("--context=256" in pod["spec"]["containers"][0]["args"]) for pod in running] == [True]
 
     until(is_replaced, "the one GPU to serve the present spec", 90)
-    assert site.says("chat", "WaitingForGPU", "Unschedulable", f"Insufficient {GPU}")
+    site.wait("chat", "WaitingForGPU", "Unschedulable", f"Insufficient {GPU}")
 
 
 def is_ready(pod: Object) -> bool:
