@@ -61,9 +61,8 @@ class Watches:
             self._wake(kind, body, before)
 
     def lost(self, kind: Kind, body: Mapping[str, Any]) -> None:
-        """Take it that an object was deleted."""
-        metadata = body["metadata"]
-        if self.store.remove(kind, metadata.get("namespace", ""), metadata["name"], metadata.get("uid")):
+        """Take it that an object was deleted, or is no longer labelled as what is watched."""
+        if self.store.remove(kind, body):
             self._wake(kind, body, None)
 
     def beat(self, body: Mapping[str, Any]) -> None:

@@ -172,7 +172,7 @@ class Reconciler:
                 kind, name = kind_of(body), body["metadata"]["name"]
                 found = await self._in_thread(partial(self._carrier.find, kind, key[0], name))
                 if found is None:
-                    self._world.store.remove(kind, key[0], name, body["metadata"]["uid"])
+                    self._world.store.remove(kind, body)
                 else:
                     self._world.store.claim(key, kind, found)
 

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,7 @@ import aiohttp
 from decodepool_operator.faults import ApiFault
 from decodepool_operator.state import Object, WorkerReport
 from decodepool_operator.store import SIDECAR_LABEL, PoolKey, Store
+from decodepool_operator.texts import is_one_word
 
 WORKER_PORT = 8000
 GATEWAY_PORT = 8080
@@ -88,16 +90,24 @@ class Reports:
         await asyncio.sleep(min(HURRY_SECONDS, left_seconds))
         self._news.clear()
         keys, self._hurried = self._hurried, set()
-        limit = asyncio.Semaphore(POLLS_AT_ONCE)
-        await asyncio.gather(*(self._poll_pool(session, limit, key) for key in keys))
+        await self._poll_all(session, keys)
 
     async def poll(self, session: aiohttp.ClientSession) -> None:
         """Poll every pool's pods once."""
-        limit = asyncio.Semaphore(POLLS_AT_ONCE)
         keys = self._store.pools()
         for gone in (self._reports.keys() | self._queued.keys() | self._keys.keys()) - set(keys):
             self._forget(gone)
-        await asyncio.gather(*(self._poll_pool(session, limit, key) for key in keys))
+        await self._poll_all(session, keys)
+
+    async def _poll_all(self, session: aiohttp.ClientSession, keys: Iterable[PoolKey]) -> None:
+        """Poll pools at once. One that cannot be polled, for whatever reason, is no reason for another to go unasked."""
+        limit = asyncio.Semaphore(POLLS_AT_ONCE)
+        polls = {key: self._poll_pool(session, limit, key) for key in keys}
+        for key, fault in zip(polls, await asyncio.gather(*polls.values(), return_exceptions=True), strict=True):
+            if isinstance(fault, Exception):
+                log.error("a pool could not be polled", exc_info=fault, extra={"fields": {"pool": "/".join(key)}})
+            elif fault is not None:
+                raise fault
 
     def _forget(self, key: PoolKey) -> None:
         for memory in (self._reports, self._queued, self._keys):
@@ -180,12 +190,13 @@ class Reports:
 
 
 def first_key(encoded: str | None) -> str | None:
-    """Return the first key of a key file in a Secret; None where it has none."""
+    """Return the first key of a key file in a Secret that a header can carry; None where it has none."""
     try:
         lines = base64.b64decode(encoded or "").decode().splitlines()
     except ValueError:
         return None
-    return next((line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")), None)
+    keys = (line.strip() for line in lines if not line.lstrip().startswith("#"))
+    return next((key for key in keys if is_one_word(key)), None)
 
 
 def report_of(pod: Object, answer: Mapping[str, Any]) -> WorkerReport:
@@ -266,7 +277,13 @@ async def _fetch(
 ) -> str | None:
     try:
         async with limit, session.get(url, headers=headers, allow_redirects=False) as answer:
-            body = await answer.content.read(MAX_ANSWER_BYTES)
-            return body.decode() if answer.status == 200 else None
+            if answer.status != HTTPStatus.OK:
+                return None
+            body = bytearray()
+            async for part in answer.content.iter_any():
+                body += part
+                if len(body) > MAX_ANSWER_BYTES:
+                    return None
+            return body.decode()
     except (aiohttp.ClientError, TimeoutError, OSError, UnicodeDecodeError):
         return None

@@ -22,6 +22,7 @@ from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.resolution import known_facts, source_key
 from decodepool_operator.state import Object, Resolution, Resolved, Resolving, Unresolved
 from decodepool_operator.store import PoolKey
+from decodepool_operator.texts import is_one_word
 
 FIRST_RETRY_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 300.0
@@ -153,7 +154,7 @@ def token_of(secret: Object, key: str) -> str:
         token = base64.b64decode(encoded).decode("ascii").strip()
     except (binascii.Error, UnicodeDecodeError):
         token = ""
-    if not token or not token.isprintable() or " " in token:
+    if not is_one_word(token):
         raise _NoToken("SecretInvalid", f"Secret {name}, key {key}: not a token of printable characters")
     return token
 

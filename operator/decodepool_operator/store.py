@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from decodepool_operator.kinds import NODES, POD_MONITORS, PODS, POOL_LABEL, POOLS, Kind
+from decodepool_operator.kinds import NODES, PODS, POOL_LABEL, POOLS, Kind
 
 Object = dict[str, Any]
 PoolKey = tuple[str, str]
@@ -26,14 +26,14 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[PoolKey, Object]] = {}
         self._by_pool: dict[PoolKey, dict[tuple[Kind, str], None]] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, int] = OrderedDict()
 
     def put(self, kind: Kind, body: Mapping[str, Any]) -> bool:
-        """Take an object; return whether it is news. What is older than what is known, or deleted, is not."""
+        """Take an object; return whether it is news. What is older than what is known, or than its deletion, is not."""
         metadata = body["metadata"]
         key = (metadata.get("namespace", ""), metadata["name"])
         known = self._objects.setdefault(kind, {}).get(key)
-        if metadata.get("uid") in self._deleted or (known and not _is_newer(metadata, known["metadata"])):
+        if self._is_deleted(metadata) or (known and not _is_newer(metadata, known["metadata"])):
             return False
         self._objects[kind][key] = trimmed(kind, body)
         for pool in pools_of(kind, body):
@@ -45,14 +45,18 @@ class Store:
         self.put(kind, body)
         self._by_pool.setdefault(pool, {})[kind, body["metadata"]["name"]] = None
 
-    def remove(self, kind: Kind, namespace: str, name: str, uid: str | None) -> bool:
-        """Forget an object that was deleted; return whether it was known. One made anew under its name stays."""
-        if uid:
-            self._deleted[uid] = None
-            while len(self._deleted) > REMEMBERED_DELETIONS:
-                self._deleted.popitem(last=False)
+    def remove(self, kind: Kind, body: Mapping[str, Any]) -> bool:
+        """Forget an object that was deleted, or has lost the label by which it is watched: a watch calls both DELETED.
+        Return whether it was known. One made anew under its name stays, and so does one that is newer than the news.
+        """
+        metadata = body["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
         known = self._objects.get(kind, {}).get((namespace, name))
-        if known is None or (uid and known["metadata"].get("uid") != uid):
+        is_same = known is not None and known["metadata"].get("uid") == metadata.get("uid")
+        if known and is_same and _version(known["metadata"]) > _version(metadata):
+            return False
+        self._remember_deletion(metadata)
+        if known is None or not is_same:
             return False
         del self._objects[kind][namespace, name]
         for pool in pools_of(kind, known):
@@ -86,6 +90,16 @@ class Store:
     def all(self, kind: Kind) -> Mapping[PoolKey, Object]:
         """Return every known object of a kind."""
         return self._objects.get(kind, {})
+
+    def _remember_deletion(self, metadata: Mapping[str, Any]) -> None:
+        self._deleted[str(metadata.get("uid"))] = _version(metadata)
+        while len(self._deleted) > REMEMBERED_DELETIONS:
+            self._deleted.popitem(last=False)
+
+    def _is_deleted(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether an object is of before it was deleted. A label that comes back brings it back, as a newer version."""
+        uid = str(metadata.get("uid"))
+        return uid in self._deleted and _version(metadata) <= self._deleted[uid]
 
     def _labelled(self, key: PoolKey) -> Iterator[tuple[Kind, Object]]:
         for kind, name in tuple(self._by_pool.get(key, ())):
@@ -126,8 +140,8 @@ def _is_newer(metadata: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """Whether an object is news. Versions of one kind are numbers that grow (KEP-5504)."""
     if metadata.get("uid") != known.get("uid"):
         return True
-    return int(metadata.get("resourceVersion") or 0) > int(known.get("resourceVersion") or 0)
+    return _version(metadata) > _version(known)
 
 
-WITHOUT_WATCH = (POD_MONITORS,)
-"""Kinds that may not be served: only the audit looks at them."""
+def _version(metadata: Mapping[str, Any]) -> int:
+    return int(metadata.get("resourceVersion") or 0)

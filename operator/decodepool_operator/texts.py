@@ -25,6 +25,11 @@ def last_line(text: str) -> str:
     return lines[-1] if lines else ""
 
 
+def is_one_word(text: str) -> bool:
+    """Say whether a text is one word of printable ASCII: what a header carries, whichever library sends it."""
+    return text.isascii() and text.isprintable() and bool(text) and " " not in text
+
+
 def count(number: int, noun: str) -> str:
     """Return `1 worker`, `2 workers`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from aiohttp import web
 from decodepool_operator import reports as module
 from decodepool_operator.kinds import PODS, POOLS
-from decodepool_operator.reports import FORGIVEN_MISSES, Reports, first_key, queued_of, report_of, settled
+from decodepool_operator.reports import FORGIVEN_MISSES, MAX_ANSWER_BYTES, Reports, first_key, queued_of, report_of, settled
 from decodepool_operator.state import Object, WorkerReport
 from decodepool_operator.store import PoolKey, Store
 
@@ -132,6 +133,10 @@ async def nests_without_end(request: web.Request) -> web.Response:
     return web.Response(text="[" * 200_000)
 
 
+async def never_ends(request: web.Request) -> web.Response:
+    return web.json_response({**ANSWER, "padding": "p" * MAX_ANSWER_BYTES})
+
+
 async def sends_elsewhere(request: web.Request) -> web.Response:
     raise web.HTTPFound("/elsewhere")
 
@@ -144,6 +149,7 @@ BAD = [
     counts_to_infinity,
     claims_a_whole_world,
     nests_without_end,
+    never_ends,
     sends_elsewhere,
 ]
 
@@ -199,6 +205,46 @@ def test_a_pool_with_keys_is_asked_with_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert room.asked == ["Bearer sesame"]
 
 
+def test_an_answer_that_comes_in_pieces_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def drips(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for byte in json.dumps(ANSWER).encode():
+            await answer.write(bytes([byte]))
+            await asyncio.sleep(0.0005)
+        return answer
+
+    room = Room(drips)  # type: ignore[arg-type] # a stream is answered as well
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY)["chat-worker-1"].sessions_active == 3
+
+
+def test_a_key_that_no_header_can_carry_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would refuse it with an error that nobody expects of a request."""
+    room = Room(well, keys="ses\x01ame\nother\n")
+    room.store.put(PODS, pod())
+    room.poll(monkeypatch)
+    assert room.asked == ["Bearer other"]
+
+
+def test_a_pool_that_cannot_be_polled_does_not_keep_another_from_being_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well)
+    broken = pool("broken", auth={"secretRef": {"name": "keys"}})
+    broken["metadata"] |= {"uid": "broken-uid", "resourceVersion": "1"}
+    room.store.put(POOLS, broken)
+    for body in (pod(), pod("broken-worker-1")):
+        body["metadata"]["labels"]["decodepool.dev/pool"] = body["metadata"]["name"].partition("-")[0]
+        room.store.put(PODS, body)
+
+    async def raises(namespace: str, name: str) -> Object:
+        raise ValueError("what nobody thought of")
+
+    monkeypatch.setattr(room.reports, "_read_secret", raises)
+    room.poll(monkeypatch)
+    assert room.reports.of(KEY)["chat-worker-1"].sessions_active == 3
+
+
 def test_waiting_sessions_are_summed_over_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gateway(request: web.Request) -> web.Response:
         return web.Response(text="# TYPE decodepool_pool_queued gauge\ndecodepool_pool_queued 2.0\n")
@@ -215,7 +261,9 @@ def test_a_pool_that_went_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     room = Room(well)
     room.store.put(PODS, pod())
     room.poll(monkeypatch)
-    room.store.remove(POOLS, *KEY, "pool-uid")
+    gone = room.store.pool(KEY)
+    assert gone
+    room.store.remove(POOLS, gone)
     room.poll(monkeypatch)
     assert room.reports.of(KEY) == {}
 
@@ -244,7 +292,8 @@ def test_a_gateways_metric_is_read(text: str, queued: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "encoded", [None, "", "!!!", base64.b64encode(b"\xff\xfe").decode(), base64.b64encode(b"# none\n").decode()]
+    "encoded",
+    [None, "", "!!!", *(base64.b64encode(text).decode() for text in (b"\xff\xfe", b"# none\n", b"a\x01b", b"two words"))],
 )
 def test_a_secret_without_a_key_gives_none(encoded: str | None) -> None:
     assert first_key(encoded) is None

@@ -40,16 +40,34 @@ def test_an_object_made_anew_replaces_the_one_of_its_name() -> None:
     store = Store()
     store.put(PODS, labelled("p", 90, "old", pool="chat"))
     assert store.put(PODS, labelled("p", 91, "new", pool="chat"))
-    assert not store.remove(PODS, "team", "p", "old"), "the deletion of the old one says nothing of the new"
+    assert not store.remove(PODS, made("p", 92, "old")), "the deletion of the old one says nothing of the new"
     assert [pod["metadata"]["uid"] for pod in store.pods(CHAT)] == ["new"]
 
 
 def test_what_was_deleted_does_not_come_back_by_a_late_answer() -> None:
     store = Store()
     store.put(PODS, labelled("p", 5, pool="chat"))
-    assert store.remove(PODS, "team", "p", "u1")
+    assert store.remove(PODS, made("p", 7))
     assert not store.put(PODS, labelled("p", 6, pool="chat"))
     assert store.pods(CHAT) == ()
+
+
+def test_what_loses_its_label_and_gets_it_again_is_known_again() -> None:
+    """A watch by labels says DELETED of what it does not select any more, with the version of that change."""
+    store = Store()
+    store.put(DEPLOYMENTS, labelled("chat-worker", 5, pool="chat"))
+    assert store.remove(DEPLOYMENTS, labelled("chat-worker", 6, pool="chat"))
+    assert store.children(CHAT) == ()
+    assert store.put(DEPLOYMENTS, labelled("chat-worker", 7, pool="chat"))
+    assert len(store.children(CHAT)) == 1
+
+
+def test_a_label_that_was_given_back_already_is_not_lost_by_late_news() -> None:
+    store = Store()
+    store.put(DEPLOYMENTS, labelled("chat-worker", 5, pool="chat"))
+    store.put(DEPLOYMENTS, labelled("chat-worker", 7, pool="chat"))
+    assert not store.remove(DEPLOYMENTS, labelled("chat-worker", 6, pool="chat"))
+    assert len(store.children(CHAT)) == 1
 
 
 def test_children_and_pods_are_found_by_their_pool() -> None:
