@@ -41,8 +41,11 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a new session has a worker to go to, be it full."""
-        return not self.draining and bool(self.pool.admitting)
+        """Whether to send clients here: once a worker took sessions, and until this gateway drains.
+
+        While no worker does any more, they had better be told so than find nobody behind the pool's address.
+        """
+        return not self.draining and self.pool.has_admitted
 
     @asynccontextmanager
     async def until_the_end(self) -> AsyncIterator[asyncio.Timeout]:

@@ -57,7 +57,7 @@ class Poller:
             worker.missed()
         else:
             worker.reported(report, asked_at)
-        self._pool.on_change()
+        self._pool.changed()
 
 
 async def answers(upstream: Upstream, workers: Iterable[Worker], path: str) -> list[tuple[Worker, Any]]:

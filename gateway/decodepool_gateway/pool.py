@@ -13,13 +13,17 @@ REMEMBERED_WORKERS = 10_000
 
 
 class Pool:
-    """Workers by their tags. `on_change` hears of everything that may make room for a session."""
+    """Workers by their tags. `on_change` hears of everything that may make room for a session.
+
+    `has_admitted` says whether a worker ever took sessions since this process began.
+    """
 
     def __init__(self, draw: Callable[[Sequence[Worker]], Worker] = random.choice) -> None:
         self._workers: dict[str, Worker] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._draw = draw
         self.on_change: Callable[[], None] = lambda: None
+        self.has_admitted = False
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -42,6 +46,11 @@ class Pool:
                 self._workers[tag] = Worker(address)
             else:
                 known.address = address
+        self.changed()
+
+    def changed(self) -> None:
+        """Note that something of a worker has changed."""
+        self.has_admitted = self.has_admitted or bool(self.admitting)
         self.on_change()
 
     def find(self, tag: str) -> Worker | None:

@@ -66,7 +66,7 @@ async def healthz(request: web.Request) -> web.StreamResponse:
 
 
 async def readyz(request: web.Request) -> web.StreamResponse:
-    """Readiness: there is a worker that takes sessions, and the gateway does not drain."""
+    """Readiness: a worker has taken sessions, and the gateway does not drain."""
     gateway = gateway_of(request)
     if gateway.draining:
         raise ApiError("draining", "the gateway is draining")

@@ -87,8 +87,9 @@ def test_a_worker_that_comes_back_is_used_again(pool: PoolProcess, tmp_path: Pat
 def test_with_no_worker_left_the_pool_says_so(pool: PoolProcess) -> None:
     for worker in pool.workers.values():
         worker.kill()
-    until(lambda: pool.call("GET", "/readyz").status == 503, 5)
+    until(lambda: pool.metric('decodepool_pool_workers{state="ready"}') == 0, 5)
     assert pool.call("GET", "/healthz").status == 200
+    assert pool.call("GET", "/readyz").status == 200, "clients are told, not refused"
     answer = pool.call("POST", "/v1/sessions", {"prompt": "A"})
     assert (answer.status, answer.json["error"]["code"]) == (503, "no_ready_worker")
     assert answer.headers["Retry-After"]

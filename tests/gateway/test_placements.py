@@ -255,7 +255,7 @@ def test_nobody_overtakes_those_who_wait() -> None:
         (first,) = await waiting(placements, 1)
         pool.workers[0].reported(report(1), 100.0)  # the queue has not heard of it yet
         (second,) = await waiting(placements, 1)
-        pool.on_change()
+        pool.changed()
         await asyncio.sleep(0)
         assert (first.done(), second.done()) == (True, False)
         second.cancel()
@@ -318,3 +318,14 @@ def test_a_full_queue_refuses_at_once() -> None:
             task.cancel()
 
     run(test)
+
+
+def test_a_pool_has_admitted_from_the_first_worker_that_takes_sessions_on() -> None:
+    pool = Pool()
+    pool.discovered([address("a")])
+    assert not pool.has_admitted, "nobody has heard of it yet"
+    pool.workers[0].reported(report(0), 0.0)
+    pool.changed()
+    assert pool.has_admitted
+    pool.discovered([])
+    assert pool.has_admitted, "clients are told that nobody is there, not refused"
