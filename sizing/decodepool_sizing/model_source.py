@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import AddressValueError, IPv6Address
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -17,7 +19,19 @@ from decodepool_sizing.spec_fields import (
     rules,
 )
 
-URL_PATTERN = r"^https?://[^\s/]+\S*$"
+_USER = r"[-._~%!$&()*+,;=:A-Za-z0-9]*@"
+_HOST = r"[-._A-Za-z0-9]+|\[[0-9a-fA-F:]*:[0-9a-fA-F:]*\]"
+_PORT = r":([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+URL_PATTERN = rf"^https?://({_USER})?({_HOST})({_PORT})?([/?#]\S*)?$"
+"""What every reader of URLs can take apart: a host in ASCII or an IPv6 address in brackets, a port up to 65535."""
+_IN_BRACKETS = rf"^https?://({_USER})?\["
+URL_RULES = rules(
+    matches(URL_PATTERN, "must be an http:// or https:// URL without spaces, its port at most 65535"),
+    rule(
+        f"!self.matches(r'{_IN_BRACKETS}') || isIP(self.substring(self.indexOf('[') + 1, self.indexOf(']')))",
+        "what is in brackets must be an IPv6 address",
+    ),
+)
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 KEY_PATTERN = r"^[-._a-zA-Z0-9]+$"
 NO_DOTS = rule("!self.split('/').exists(part, part == '..')", "'..' has no place in it")
@@ -30,6 +44,18 @@ def _inside(path: str) -> str:
     return path
 
 
+def _with_an_address(url: str) -> str:
+    if re.match(_IN_BRACKETS, url):
+        try:
+            IPv6Address(url[url.index("[") + 1 : url.index("]")])
+        except AddressValueError:
+            raise ValueError("what is in brackets must be an IPv6 address") from None
+    return url
+
+
+URL = Annotated[
+    str, Field(pattern=URL_PATTERN, max_length=2048, json_schema_extra=URL_RULES), AfterValidator(_with_an_address)
+]
 AbsolutePath = Annotated[
     str,
     Field(
@@ -72,12 +98,7 @@ class SecretRef(Part):
 class HTTPSource(Part):
     """A model behind a URL whose server answers ranged requests."""
 
-    url: str = Field(
-        pattern=URL_PATTERN,
-        max_length=2048,
-        description="Where the GGUF file is.",
-        json_schema_extra=rules(matches(URL_PATTERN, "must be an http:// or https:// URL without spaces")),
-    )
+    url: URL = Field(description="Where the GGUF file is.")
     sha256: str | None = Field(
         default=None,
         pattern=SHA256_PATTERN,

@@ -7,9 +7,12 @@ mapping that the user wrote.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, JsonValue, ValidationError, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from decodepool_sizing.manifest_faults import fault_lines
 from decodepool_sizing.spec_fields import Part, matches, rules
@@ -34,6 +37,44 @@ class EnvironmentVariable(Part):
     name: str
     value: str | None = Field(default=None)
     value_from: Block | None = Field(default=None, json_schema_extra=KEEP)
+
+
+class NodeRequirement(Part):
+    """As in a NodeSelectorTerm."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: list[str] | None = Field(default=None)
+
+
+class NodeTerm(Part):
+    """As in a NodeSelector."""
+
+    match_expressions: list[NodeRequirement] | None = Field(default=None)
+    match_fields: list[NodeRequirement] | None = Field(default=None)
+
+
+class NodeTerms(Part):
+    """As in a NodeAffinity."""
+
+    node_selector_terms: list[NodeTerm]
+
+
+class NodeAffinity(Part):
+    """As in an Affinity. What is required decides for which GPUs is planned; what is preferred is passed through."""
+
+    required_during_scheduling_ignored_during_execution: NodeTerms | None = Field(default=None)
+    preferred_during_scheduling_ignored_during_execution: list[Block] | None = Field(
+        default=None, json_schema_extra={"items": {"type": "object", **KEEP}}
+    )
+
+
+class Affinity(Part):
+    """As in a PodSpec."""
+
+    node_affinity: NodeAffinity | None = Field(default=None)
+    pod_affinity: Block | None = Field(default=None, json_schema_extra=KEEP)
+    pod_anti_affinity: Block | None = Field(default=None, json_schema_extra=KEEP)
 
 
 class PullSecret(Part):
@@ -87,8 +128,14 @@ def _checked_as(shape: type[Part]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _schema_of(shape: type[Part]) -> WithJsonSchema:
-    return WithJsonSchema(shape.model_json_schema())
+@dataclass(frozen=True)
+class _SchemaOf:
+    """A mapping with the schema of a shape, whose own parts find their place among the definitions."""
+
+    shape: type[Part]
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(self.shape.__pydantic_core_schema__)
 
 
 def _keyed_by(field: str) -> dict[str, JsonValue]:
@@ -96,11 +143,12 @@ def _keyed_by(field: str) -> dict[str, JsonValue]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [field]}
 
 
-TolerationBlock = Annotated[Block, _checked_as(Toleration), _schema_of(Toleration)]
-EnvironmentBlock = Annotated[Block, _checked_as(EnvironmentVariable), _schema_of(EnvironmentVariable)]
-PullSecretBlock = Annotated[Block, _checked_as(PullSecret), _schema_of(PullSecret)]
-VolumeMountBlock = Annotated[Block, _checked_as(VolumeMount), _schema_of(VolumeMount)]
-ResourcesBlock = Annotated[Block, _checked_as(Resources), _schema_of(Resources)]
+TolerationBlock = Annotated[Block, _checked_as(Toleration), _SchemaOf(Toleration)]
+EnvironmentBlock = Annotated[Block, _checked_as(EnvironmentVariable), _SchemaOf(EnvironmentVariable)]
+AffinityBlock = Annotated[Block, _checked_as(Affinity), _SchemaOf(Affinity)]
+PullSecretBlock = Annotated[Block, _checked_as(PullSecret), _SchemaOf(PullSecret)]
+VolumeMountBlock = Annotated[Block, _checked_as(VolumeMount), _SchemaOf(VolumeMount)]
+ResourcesBlock = Annotated[Block, _checked_as(Resources), _SchemaOf(Resources)]
 OpenBlock = Annotated[Block, WithJsonSchema({"type": "object", **KEEP})]
 
 
@@ -123,7 +171,7 @@ class PodTemplate(Part):
     )
     node_selector: dict[str, str] = Field(default_factory=dict, description="As in a PodSpec.")
     tolerations: list[TolerationBlock] = Field(default_factory=list, description="As in a PodSpec.")
-    affinity: OpenBlock | None = Field(default=None, description="As in a PodSpec.")
+    affinity: AffinityBlock | None = Field(default=None, description="As in a PodSpec.")
     topology_spread_constraints: list[OpenBlock] = Field(default_factory=list, description="As in a PodSpec.")
     priority_class_name: str | None = Field(default=None, description="As in a PodSpec.")
     runtime_class_name: str | None = Field(default=None, description="As in a PodSpec.")

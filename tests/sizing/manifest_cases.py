@@ -78,6 +78,26 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     "two sources": ("spec.model.source.http", {"url": "http://x/y"}, "spec.model.source: .* given: http, hostPath"),
     "a source of its own": ("spec.model.source.ftp", {}, "spec.model.source.ftp: unknown field"),
     "a URL of another kind": ("spec.model.source.http", {"url": "ftp://x/y"}, "spec.model.source.http.url: 'ftp"),
+    "a port that no host has": (
+        "spec.model.source",
+        {"http": {"url": "http://h:99999/x.gguf"}},
+        "spec.model.source.http.url: 'http://h:99999/x.gguf' does not match",
+    ),
+    "half a bracket": (
+        "spec.model.source",
+        {"http": {"url": "http://[::1/x"}},
+        "spec.model.source.http.url: 'http://.::1/x' does not match",
+    ),
+    "no address in brackets": (
+        "spec.model.source",
+        {"http": {"url": "http://[1::2::3]/x"}},
+        "spec.model.source.http.url: what is in brackets must be an IPv6 address",
+    ),
+    "a host that reads as a path": (
+        "spec.model.source",
+        {"http": {"url": "http://h\u2100/x"}},
+        "spec.model.source.http.url: .* does not match",
+    ),
     "a path out of its volume": (
         "spec.model.source.pvc",
         {"claimName": "c", "path": "/etc/passwd"},
@@ -136,6 +156,21 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
         "spec.template.tolerations",
         [{"key": "nvidia.com/gpu", "efect": "NoSchedule"}],
         "spec.template.tolerations.0: efect: unknown field, did you mean effect?",
+    ),
+    "an affinity that is none": (
+        "spec.template.affinity",
+        {"nodeAffinity": "x"},
+        "spec.template.affinity: nodeAffinity: should be a valid dictionary or instance of NodeAffinity, not 'x'",
+    ),
+    "an affinity with a typo": (
+        "spec.template.affinity",
+        {"nodeAffinity": {"required": {}}},
+        "spec.template.affinity: nodeAffinity.required: unknown field",
+    ),
+    "terms that are no list": (
+        "spec.template.affinity",
+        {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": {"a": "b"}}}},
+        "nodeSelectorTerms: should be a valid list, not a dict",
     ),
     "a variable without a name": ("spec.template.env", [{"value": "1"}], "spec.template.env.0: name: missing"),
     "requests with a typo": ("spec.template.resources", {"request": {}}, "spec.template.resources: request: unknown"),
