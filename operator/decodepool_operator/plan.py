@@ -40,7 +40,7 @@ def plan(raw: Object, observed: Observed, now: datetime) -> Plan:
     try:
         pool = read_pool(raw)
     except BadManifest as error:
-        return _unreadable(raw, error, now)
+        return untouched(raw, "InvalidSpec", "; ".join(error.faults[:3]), now)
     return _plan(understand(pool, observed, now))
 
 
@@ -157,11 +157,10 @@ def _moments(seen: Situation) -> Iterator[datetime | None]:
     yield from (stalls_at(pod) for pod in seen.observed.pods)
 
 
-def _unreadable(raw: Object, error: BadManifest, now: datetime) -> Plan:
-    """Return the plan for a spec that this operator does not know: nothing is touched, and it is said."""
+def untouched(raw: Object, reason: str, message: str, now: datetime) -> Plan:
+    """Return the plan for a pool that cannot be planned: nothing of it is touched, and it is said why."""
     before, generation = raw.get("status") or {}, raw["metadata"].get("generation", 0)
-    message = "; ".join(error.faults[:3])
-    found = [Finding(each, "False" if each == "Ready" else "Unknown", "InvalidSpec", message) for each in TYPES]
+    found = [Finding(each, "False" if each == "Ready" else "Unknown", reason, message) for each in TYPES]
     status = {**before, "observedGeneration": generation, "conditions": with_times(found, before, generation, now)}
     return Plan(status=status, writes_status=status != before, events=events_of(found, before))
 

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -20,8 +20,10 @@ from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.kinds import POOLS, kind_of
 from decodepool_operator.metrics import Metrics
 from decodepool_operator.observe import World
+from decodepool_operator.plan import untouched
 from decodepool_operator.state import Object, Observed, Plan
 from decodepool_operator.store import PoolKey
+from decodepool_operator.texts import steady
 from decodepool_operator.work_queue import WorkQueue
 
 T = TypeVar("T")
@@ -32,6 +34,8 @@ LONGEST_SETTLING_SECONDS = 60.0
 """Between looks that nothing but the pool's own last write calls for."""
 LONGEST_CONTEST_SECONDS = 5.0
 """Between looks at a pool whose status somebody else writes too, again and again."""
+PLANNER_FAILED_SECONDS = 60.0
+"""Between looks at a pool that broke the planner, where nothing happens meanwhile."""
 UNSETTLED_ROUNDS = 10
 """Writes in a row, with nothing else happening, that are worth a warning: a plan that its result does not satisfy."""
 
@@ -151,7 +155,15 @@ class Reconciler:
         return Result.WRITTEN, plan.look_again_seconds
 
     def _planned(self, key: PoolKey, pool: Object) -> Plan:
-        return self._plan(pool, self._world.observe(key, pool), datetime.now(UTC))
+        """Plan. A pool that breaks the planner says so itself: else an edit would leave it Ready under its old spec."""
+        observed, now = self._world.observe(key, pool), datetime.now(UTC)
+        try:
+            return self._plan(pool, observed, now)
+        except Exception as error:
+            log.exception("a pool broke the planner", extra={"fields": _fields(key)})
+            self._metrics.errors.labels("plan", "Unexpected").inc()
+            message = steady(f"a fault of this operator, whose log has more: {type(error).__name__}: {error}", key[1])
+            return replace(untouched(pool, "PlannerFailed", message, now), look_again_seconds=PLANNER_FAILED_SECONDS)
 
     async def _carry_out(self, key: PoolKey, pool: Object, plan: Plan) -> Outcome:
         if not (plan.annotate or plan.apply or plan.delete or plan.replicas is not None):

@@ -27,17 +27,23 @@ def refused_template(pool: Pool) -> Refused | None:
 def merged_resources(pool: Pool, own: Object) -> Object:
     """Return a worker's resources: the template's over the pool's own, extended ones equal in request and limit."""
     given: Object = dict(pool.spec.template.resources or {}) if pool.spec.template else {}
-    limits = {**own.get("limits", {}), **(given.get("limits") or {})}
-    requests = {**own.get("requests", {}), **(given.get("requests") or {})}
+    given_limits, given_requests = _given(given, "limits"), _given(given, "requests")
+    limits = {**own.get("limits", {}), **given_limits}
+    requests = {**own.get("requests", {}), **given_requests}
     for name in {*limits, *requests}:
         if "/" in name:
             limits[name] = requests[name] = limits.get(name, requests.get(name))
-    if "memory" in limits and "memory" not in (given.get("requests") or {}):
+    if "memory" in limits and "memory" not in given_requests:
         requests["memory"] = limits["memory"]
-    if "memory" in requests and "memory" not in (given.get("limits") or {}):
+    if "memory" in requests and "memory" not in given_limits:
         limits["memory"] = requests["memory"]
     extra = {key: value for key, value in given.items() if key not in ("limits", "requests")}
     return {**extra, "limits": _ordered(limits), "requests": _ordered(requests)}
+
+
+def _given(resources: Object, part: str) -> Object:
+    """Return a part's amounts. One that is null is as if it were not there, as Kubernetes has it."""
+    return {name: each for name, each in (resources.get(part) or {}).items() if each is not None}
 
 
 def _ordered(amounts: dict[str, Any]) -> dict[str, str]:
@@ -45,7 +51,7 @@ def _ordered(amounts: dict[str, Any]) -> dict[str, str]:
 
 
 def _refused_resources(pool: Pool, resources: Object) -> Refused | None:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    limits, requests = _given(resources, "limits"), _given(resources, "requests")
     for name in sorted({*limits, *requests}):
         fault = _amount_fault(pool, name, limits.get(name), requests.get(name))
         if fault:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
+import pytest
 from decodepool_operator.carry_out import Carrier
 from decodepool_operator.events import Recorder
 from decodepool_operator.faults import ApiFault, Refusal
@@ -157,11 +158,24 @@ def test_nothing_is_written_into_a_namespace_that_ends() -> None:
     assert ("status", "chat") not in room.api.calls
 
 
-def test_a_fault_of_the_planner_stops_one_pool_and_is_counted() -> None:
+def test_a_pool_that_breaks_the_planner_is_not_ready_says_so_once_and_is_counted() -> None:
     def broken(pool: Object, observed: Observed, now: datetime) -> Plan:
         raise RuntimeError("a bug")
 
     room = Room(broken)
+    assert [room.look() for _ in range(3)] == [Result.WRITTEN, Result.QUIET, Result.QUIET]
+    told = next(each for each in room.status()["conditions"] if each["type"] == "Ready")
+    assert (told["status"], told["reason"], told["observedGeneration"]) == ("False", "PlannerFailed", 1)
+    assert told["message"].endswith("RuntimeError: a bug")
+    assert 'errors_total{reason="Unexpected",where="plan"} 3.0' in room.metrics.exposition().decode()
+
+
+def test_a_fault_of_the_shell_stops_one_pool_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(key: object, pool: object) -> Observed:
+        raise RuntimeError("a bug")
+
+    room = Room()
+    monkeypatch.setattr(room.world, "observe", broken)
     assert room.look() is Result.FAILED
     assert 'decodepool_operator_reconciles_total{result="failed"} 1.0' in room.metrics.exposition().decode()
 
