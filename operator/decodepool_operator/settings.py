@@ -27,6 +27,8 @@ class Settings:
     """Where the operator's Lease, Service and certificate are."""
     reads_nodes: bool = True
     """Whether nodes may be listed. Without, GPU memory comes from the spec or the product alone."""
+    allow_local_urls: bool = False
+    """Whether headers of models are read from loopback and link-local addresses."""
     http_port: int = 8080
     webhook_service: str = ""
     """Name of the Service in front of the webhook; empty runs no webhook."""
@@ -71,6 +73,7 @@ class Settings:
             namespaces=namespaces,
             own_namespace=read.text("OPERATOR_NAMESPACE", "default"),
             reads_nodes=read.flag("READ_NODES", default=not namespaces),
+            allow_local_urls=read.flag("ALLOW_LOCAL_URLS", default=False),
             http_port=read.port("HTTP_PORT", 8080),
             webhook_service=webhook_service,
             lease=read.text("LEASE", "") or "decodepool-operator",

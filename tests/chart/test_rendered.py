@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,10 @@ def test_every_setting_of_the_chart_is_one_of_the_operators(values: Path, helm: 
 
 def test_values_reach_the_operator(helm: Helm) -> None:
     names = ["--set", "fullnameOverride=mine", "--set", "workers.startupSeconds=77", "--set", "operator.logLevel=debug"]
+    names += ["--set", "operator.allowLocalUrls=true"]
     objects = helm.objects(*names)
     settings = Settings.from_environment(operators_environment(objects))
-    assert (settings.images.startup_seconds, settings.log_level) == (77, "DEBUG")
+    assert (settings.images.startup_seconds, settings.log_level, settings.allow_local_urls) == (77, "DEBUG", True)
     assert ("MutatingWebhookConfiguration", settings.webhook_configuration) in objects
     assert ("Lease", settings.lease) in objects
     assert ("Secret", settings.webhook_secret) in objects
@@ -109,6 +111,28 @@ def test_the_webhook_asks_of_labelled_pods_alone(helm: Helm) -> None:
     service = helm.objects()["Service", hook["clientConfig"]["service"]["name"]]
     assert hook["clientConfig"]["service"]["port"] in {port["port"] for port in service["spec"]["ports"]}
     assert "caBundle" not in hook["clientConfig"], "the operator's to write"
+
+
+NAMESPACES = {
+    "all": ("[]", {"decodepool-system", "team"}),
+    "its own among others": ("[decodepool-system,team]", {"decodepool-system", "team"}),
+    "its own alone": ("[decodepool-system]", {"decodepool-system"}),
+    "another": ("[team]", {"team"}),
+}
+
+
+@pytest.mark.parametrize(("watched", "asked"), NAMESPACES.values(), ids=NAMESPACES)
+def test_the_webhook_is_asked_wherever_pools_are_served(watched: str, asked: set[str], helm: Helm) -> None:
+    objects = helm.objects("--set-json", f"watchNamespaces={json.dumps(yaml.safe_load(watched))}")
+    (hook,) = objects["MutatingWebhookConfiguration", "decodepool-sidecar"]["webhooks"]
+    wanted = hook.get("namespaceSelector", {}).get("matchExpressions", [])
+    assert {name for name in ("decodepool-system", "team") if all(selects(each, name) for each in wanted)} == asked
+
+
+def selects(expression: dict[str, Any], namespace: str) -> bool:
+    """Whether an expression selects a namespace, by the label that each has of its name."""
+    assert expression["key"] == "kubernetes.io/metadata.name"
+    return bool((namespace in expression["values"]) == (expression["operator"] == "In"))
 
 
 @pytest.mark.parametrize("values", ["defaults", "namespaced"])
