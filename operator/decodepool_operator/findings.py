@@ -163,7 +163,7 @@ def _refused_writes(seen: Situation, foreign: list[str]) -> tuple[str, str] | No
         return "NameTaken", _taken(foreign)
     if seen.observed.faults:
         outdated = seen.observed.faults[0].startswith(OUTDATED_DEFINITION)
-        return "CRDOutdated" if outdated else "ApplyFailed", "; ".join(seen.observed.faults[:3])
+        return "CRDOutdated" if outdated else "ApplyFailed", _refusal(seen)
     if seen.wish.conflict is not None:
         message = (
             f"spec.autoscaling is set, but {seen.wish.conflict} scales the pool: remove one of them, "
@@ -171,6 +171,14 @@ def _refused_writes(seen: Situation, foreign: list[str]) -> tuple[str, str] | No
         )
         return "TwoAutoscalers", message
     return None
+
+
+def _refusal(seen: Situation) -> str:
+    """Return the API server's words. Where image volumes are off, it drops them, and then misses a volume's kind."""
+    words = "; ".join(seen.observed.faults[:3])
+    if seen.pool.spec.model.source.image is None or "must specify a volume type" not in words:
+        return words
+    return f"this cluster has no image volumes (Kubernetes has them from 1.35, or by its gate ImageVolume): {words}"
 
 
 def _unlike_the_plan(seen: Situation, measured: Object | None) -> tuple[str, str] | None:

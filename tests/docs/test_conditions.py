@@ -19,6 +19,7 @@ FACTS = (ROOT / "sizing" / "decodepool_sizing" / "facts.py").read_text()
 GIVEN = re.compile(
     r"""Finding\(\s*"\w+",\s*(?:"\w+"|status),\s*"([A-Z]\w+)"    # a condition
       | \b(?:Refused|Unresolved|Trouble)\(\s*"([A-Z]\w+)"       # what becomes one
+      | \buntouched\(\w+,\s*"([A-Z]\w+)"                       # what cannot be planned
       | \breturn\s\(?"([A-Z]\w+)"(?:,\s|\sif\s)               # a reason and a message
     """,
     re.VERBOSE,

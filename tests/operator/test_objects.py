@@ -128,9 +128,21 @@ def test_workers_are_replaced_in_place_and_gateways_beside_each_other() -> None:
     assert gateway["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
-@pytest.mark.parametrize(("replicas", "gateways"), [(0, 1), (1, 1), (2, 2), (9, 2)])
-def test_a_second_gateway_comes_with_a_second_worker(replicas: int, gateways: int) -> None:
-    assert gateway_deployment(read_pool(pool(replicas=replicas)), IMAGES)["spec"]["replicas"] == gateways
+GATEWAYS: dict[str, Object] = {
+    "none": {"replicas": 0},
+    "one": {"replicas": 1},
+    "nine": {"replicas": 9},
+    "autoscaled": {"autoscaling": {"maxReplicas": 4}},
+    "suspended": {"suspend": True},
+}
+
+
+@pytest.mark.parametrize("name", sorted(GATEWAYS))
+def test_scaling_workers_ends_no_gateway(name: str) -> None:
+    """Streams run through it, those of workers that stay among them."""
+    made = gateway_deployment(read_pool(pool(**GATEWAYS[name])), IMAGES)
+    assert made == gateway_deployment(read_pool(pool()), IMAGES)
+    assert made["spec"]["replicas"] == 2
 
 
 @pytest.mark.parametrize("seconds", [0, 30, 86_400])
@@ -162,12 +174,13 @@ def test_what_hangs_is_ended_soon_however_long_a_drain_may_take() -> None:
             assert made[name]["terminationGracePeriodSeconds"] == STOP_MARGIN_SECONDS < 60
 
 
-def test_a_worker_has_no_token_and_a_gateway_may_only_look() -> None:
+def test_a_worker_has_no_token_and_a_gateway_may_look_for_workers_alone() -> None:
     assert template(worker(pool()))["spec"]["automountServiceAccountToken"] is False
     made = {(each["kind"], each["metadata"]["name"]): each for each in accounts(read_pool(pool()))}
     assert made["ServiceAccount", "chat-worker"]["automountServiceAccountToken"] is False
-    verbs = {verb for rule in made["Role", "chat-gateway"]["rules"] for verb in rule["verbs"]}
-    assert verbs == {"get", "list", "watch"}
+    assert made["Role", "chat-gateway"]["rules"] == [
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    ]
 
 
 FILES: dict[str, tuple[str, Object, str]] = {

@@ -11,7 +11,6 @@ import pytest
 from decodepool_cli.faults import Fault
 from decodepool_cli.fetching import _check_digest
 from decodepool_operator.conditions import TYPES, Finding, events_of, with_times
-from decodepool_operator.differences import agrees, needs_writing, stamped
 from decodepool_operator.plan import plan
 from decodepool_operator.resolution import source_text
 from decodepool_operator.state import Object, Plan, Resolving, Unresolved, WorkerReport
@@ -207,37 +206,12 @@ def test_a_long_message_is_cut() -> None:
     assert len(steady("x" * 5000, "chat")) == MAX_CHARACTERS
 
 
-WANTED: Object = {
-    "metadata": {"name": "x", "labels": {"a": "b"}},
-    "spec": {"ports": [{"port": 80}], "off": False, "none": {}},
-}
-DIFFERENT: dict[str, Object] = {
-    "another value": {"spec": {"ports": [{"port": 81}]}},
-    "one item more": {"spec": {"ports": [{"port": 80}, {"port": 443}]}},
-    "a field gone": {"spec": {}},
-    "a label gone": {"metadata": {"name": "x", "labels": {}}},
-    "switched on": {"spec": {"ports": [{"port": 80}], "off": True}},
-}
+NO_IMAGES = "Job chat-reader: Invalid: spec.template.spec.volumes[0]: Required value: must specify a volume type"
 
 
-@pytest.mark.parametrize("name", sorted(DIFFERENT))
-def test_a_live_object_that_lost_what_was_wanted_is_written_again(name: str) -> None:
-    live = {**WANTED, **DIFFERENT[name]}
-    assert not agrees(WANTED, live)
-
-
-def test_a_live_object_with_more_than_was_wanted_is_left_alone() -> None:
-    wanted = stamped(WANTED)
-    live: Object = {
-        "metadata": {
-            **wanted["metadata"],
-            "uid": "1",
-            "annotations": {**wanted["metadata"]["annotations"], "mine": "1"},
-        },
-        "spec": {"ports": [{"port": 80, "protocol": "TCP"}], "filledIn": 1},
-        "status": {},
-    }
-    assert not needs_writing(wanted, live)
-    assert needs_writing(stamped({**WANTED, "spec": {"ports": [{"port": 80}]}}), live), (
-        "a field was taken out of the spec"
-    )
+@pytest.mark.parametrize(("kind", "hints"), [("image", True), ("pvc", False)])
+def test_a_cluster_without_image_volumes_is_told_of_in_words(kind: str, hints: bool) -> None:
+    source = {"image": {"reference": "a:1", "path": "/x"}, "pvc": {"claimName": "c", "path": "x"}}[kind]
+    message = told(look(pool(model={"source": {kind: source}}), faults=(NO_IMAGES,)), "Degraded")["message"]
+    assert message.endswith(NO_IMAGES)
+    assert ("from 1.35" in message) is hints

@@ -7,7 +7,6 @@ from decodepool_operator.pools import GATEWAY, WORKER, Pool
 from decodepool_operator.state import Object
 
 RBAC = "rbac.authorization.k8s.io"
-_LOOK = ["get", "list", "watch"]
 
 
 def accounts(pool: Pool) -> list[Object]:
@@ -15,10 +14,7 @@ def accounts(pool: Pool) -> list[Object]:
     name = pool.child("gateway")
     worker = made(pool, "v1", "ServiceAccount", pool.child("worker"), WORKER, automountServiceAccountToken=False)
     gateway = made(pool, "v1", "ServiceAccount", name, GATEWAY)
-    rules = [
-        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _LOOK},
-        {"apiGroups": [""], "resources": ["pods"], "verbs": _LOOK},
-    ]
+    rules = [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}]
     role = made(pool, f"{RBAC}/v1", "Role", name, GATEWAY, rules=rules)
     binding = made(
         pool,

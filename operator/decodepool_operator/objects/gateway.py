@@ -1,4 +1,4 @@
-"""The gateway's Deployment: stateless, so a new one comes before the old one goes."""
+"""The gateways' Deployment: stateless, so a new one comes before the old one goes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from decodepool_operator.pools import GATEWAY, Pool, labels_of, selector_of
 from decodepool_operator.state import Images, Object
 
 GATEWAY_PORT = 8080
-RESOURCES: Object = {"requests": {"cpu": "100m", "memory": "192Mi"}, "limits": {"memory": "512Mi"}}
+RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
+"""A gateway is 60 MB, and what its streams take."""
 
-
-def gateway_replicas(pool: Pool) -> int:
-    """Return how many gateways a pool has: a second one where there is a second worker for it to find."""
-    return 2 if pool.spec.replicas > 1 else 1
+REPLICAS = 2
+"""Always: were there as many as workers ask for, scaling workers down would end a gateway, and the streams through it
+of workers that stay.
+"""
 
 
 def gateway_deployment(pool: Pool, images: Images) -> Object:
@@ -35,7 +36,7 @@ def gateway_deployment(pool: Pool, images: Images) -> Object:
     return deployment(
         pool,
         GATEWAY,
-        replicas=gateway_replicas(pool),
+        replicas=REPLICAS,
         template=pod_template(labels_of(pool.name, GATEWAY), {}, _spec(pool, images)),
         surge=1,
         unavailable=0,
