@@ -1,0 +1,198 @@
+"""Where a model comes from: a URL, a volume, a node's disk; and what is said of one that cannot be had."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from decodepool_cluster.cluster import Cluster
+from decodepool_cluster.linux import wait_until
+
+from tests.cluster.pool.conftest import Pools
+from tests.cluster.pool.file_server import FileServer, serving
+from tests.cluster.pool.pools import Object, Pool, host_path
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.model]
+
+PROMPT = [5, 17, 40, 3]
+
+
+def http(server: FileServer, **source: object) -> Object:
+    return {"source": {"http": {"url": server.url, **source}}}
+
+
+def greedy(pool: Pool) -> list[int]:
+    client = pool.endpoint()
+    session = client.post("/v1/sessions", {"tokens": PROMPT}, 201)["id"]
+    tokens: list[int] = client.decode(session, max_tokens=24, ignore_eos=True)["tokens"]
+    client.call("DELETE", f"/v1/sessions/{session}")
+    return tokens
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def server(cluster: Cluster, tiny_models: list[Path]) -> Iterator[FileServer]:
+    assert cluster.is_running()
+    with serving(FileServer(tiny_models[0].read_bytes())) as one:
+        yield one
+
+
+def test_a_file_behind_a_url_and_a_token_is_fetched_checked_and_served(
+    server: FileServer, pools: Pools, cluster: Cluster, tiny_models: list[Path]
+) -> None:
+    server.token = "open-sesame"
+    pool = pools("fetched")
+    model = http(server, sha256=digest(tiny_models[0]), secretRef={"name": "hub"})
+    pool.make(model)
+    assert "hub" in pool.wait_condition("ModelResolved", "SecretNotFound", 30)
+    secret = ["create", "secret", "generic", "hub", "-n", pool.namespace]
+    cluster.kubectl(*secret, "--from-literal=token=wrong")
+    assert "401" in pool.wait_condition("ModelResolved", "Unauthorized", 60)
+    cluster.kubectl("delete", "secret", "hub", "-n", pool.namespace)
+    cluster.kubectl(*secret, f"--from-literal=token={server.token}")
+    pool.wait_ready()
+    assert pool.status()["model"]["digest"] == f"sha256:{digest(tiny_models[0])}"
+    assert any(asked.startswith("bytes=0-") for asked in server.asked), "the header is read in ranges"
+    assert greedy(pool) == greedy(pools("on-disk").make(host_path("tiny-1.gguf")).wait_ready())
+
+
+def test_another_file_than_was_meant_is_not_served(server: FileServer, pools: Pools) -> None:
+    pool = pools("other").make(http(server, sha256="0" * 64))
+    assert "its sha256 is" in pool.wait_condition("ModelResolved", "HashDiffers", 60)
+    assert not pool.is_ready()
+
+
+def test_a_slow_download_is_no_hang(server: FileServer, pools: Pools) -> None:
+    """A16: while it comes nobody is told that there is a worker, and nobody ends it."""
+    server.bytes_per_second, server.free_bytes = len(server.data) / 15, 1 << 18
+    pool = pools("slow").make(http(server))
+    wait_until(lambda: pool.pods("worker") and pool.pods("gateway"), "the pods", 30)
+    wait_until(lambda: pool.endpoint().call("GET", "/healthz").status == 200, "the gateway", 60)
+    refused = pool.endpoint().call("POST", "/v1/sessions", {"tokens": PROMPT})
+    assert (refused.status, refused.json["error"]["code"]) == (503, "no_ready_worker")
+    assert pool.condition("Ready")["reason"] == "Starting"
+    pool.wait_ready()
+    statuses = pool.pods()[0]["status"]
+    assert {each["restartCount"] for each in (*statuses["initContainerStatuses"], *statuses["containerStatuses"])} == {
+        0
+    }
+
+
+def volume(name: str, folder: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": name,
+            "hostPath": {"path": folder},
+        },
+    }
+
+
+def claim(name: str) -> Object:
+    spec = {
+        "accessModes": ["ReadOnlyMany"],
+        "storageClassName": name,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_file_on_a_claim_is_read_and_served(pools: Pools, cluster: Cluster) -> None:
+    pool = pools("claimed")
+    name = f"models-{pool.namespace}"
+    cluster.apply(volume(name, "/var/lib/decodepool/models"), claim(name), namespace=pool.namespace)
+    try:
+        pool.make({"source": {"pvc": {"claimName": name, "path": "tiny-2.gguf"}}}).wait_ready()
+        assert pool.status()["model"]["name"] == "tiny-2"
+        assert greedy(pool)
+    finally:
+        pool.delete()
+        cluster.kubectl("delete", "pv", name, "--wait=false")
+
+
+def test_a_runtime_without_image_volumes_is_told_of(pools: Pools) -> None:
+    """containerd knows them since 2.1; the node has an older one, which makes the container without its volume."""
+    source = {"image": {"reference": "localhost/pause:1", "path": "/model.gguf"}}
+    pool = pools("imaged").make({"source": source})
+    wait_until(lambda: pool.condition("ModelResolved").get("reason") not in (None, "Resolving"), "a word of it", 90)
+    told = pool.condition("ModelResolved")
+    assert told["status"] == "False"
+    assert "image" in told["message"]
+    assert not pool.pods()
+
+
+def cut(folder: Path) -> None:
+    data = (folder / "tiny-1.gguf").read_bytes()
+    (folder / "cut.gguf").write_bytes(data[: len(data) // 2])
+
+
+def page(folder: Path) -> None:
+    (folder / "page.gguf").write_text("<!doctype html><title>Sign in</title>" + " " * 9000)
+
+
+def directory(folder: Path) -> None:
+    (folder / "folder.gguf").mkdir(exist_ok=True)
+
+
+def locked(folder: Path) -> None:
+    shutil.copyfile(folder / "tiny-1.gguf", folder / "locked.gguf")
+    (folder / "locked.gguf").chmod(0)
+
+
+NOT_MODELS: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "cut": (cut, "Truncated", "bytes"),
+    "page": (page, "NotGGUF", "GGUF"),
+    "folder": (directory, "NotAFile", "directory|folder|regular"),
+    "locked": (locked, "Unauthorized|PermissionDenied|NotReadable", "ermission"),
+    "missing": (lambda _: None, "NotFound", "missing.gguf"),
+}
+
+
+@pytest.fixture(scope="module")
+def not_models(pools: Pools, node_models: Path) -> dict[str, Pool]:
+    """A pool for each of the files that are none, all made at once."""
+    for make, _, _ in NOT_MODELS.values():
+        make(node_models)
+    return {name: pools(f"no-{name}").make(host_path(f"{name}.gguf")) for name in NOT_MODELS}
+
+
+@pytest.mark.parametrize("name", NOT_MODELS)
+def test_what_is_no_model_is_refused_before_there_is_a_worker(name: str, not_models: dict[str, Pool]) -> None:
+    pool, (_, reason, words) = not_models[name], NOT_MODELS[name]
+    wait_until(lambda: pool.condition("ModelResolved").get("status") == "False", "the refusal", 60)
+    told = pool.condition("ModelResolved")
+    assert re.fullmatch(reason, told["reason"]), told
+    assert re.search(words, told["message"]), told
+    assert f"/var/lib/decodepool/models/{name}.gguf" in told["message"], "it says which file"
+    assert pool.condition("Ready")["reason"] == told["reason"]
+    assert not pool.pods()
+
+
+@pytest.mark.parametrize("how", ["replaced", "cut"])
+def test_a_served_model_outlives_its_file(how: str, pools: Pools, node_models: Path) -> None:
+    file = node_models / f"{how}-later.gguf"
+    shutil.copyfile(node_models / "tiny-1.gguf", file)
+    pool = pools(f"{how}-later").make(host_path(file.name)).wait_ready()
+    before = greedy(pool)
+    if how == "cut":
+        os.truncate(file, 1000)
+    else:
+        shutil.copyfile(node_models / "tiny-2.gguf", file.with_suffix(".part"))
+        file.with_suffix(".part").rename(file)
+    time.sleep(1)
+    assert greedy(pool) == before
+    assert pool.is_ready()
+    assert pool.pods()[0]["status"]["containerStatuses"][0]["restartCount"] == 0
