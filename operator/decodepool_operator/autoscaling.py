@@ -1,7 +1,8 @@
 """How many workers use asks for. What has to be remembered is in the pool's status, so a new operator knows it too.
 
 A worker that does not answer is unknown, not empty: it is taken to be as full as is aimed at, and while there is one,
-nothing shrinks.
+nothing shrinks. So is one that was ready and is not: its sessions may be alive, and it would be the first to go. One
+that never was holds nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _needed(pool: Pool, workers: Census, sessions_per_worker: int, queued: int |
     scaling = pool.spec.autoscaling
     assert scaling is not None  # its caller has looked
     known = [each.report for each in workers.ready if each.report is not None]
-    unknown = len(workers.ready) - len(known)
+    unknown = len(workers.started) - len(known)
     sessions = sum(report.sessions_active + report.queued for report in known) + (queued or 0)
     aimed = sessions_per_worker * scaling.target_utilization_percent
     needed = ceil((100 * sessions + unknown * aimed) / aimed)

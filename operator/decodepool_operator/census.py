@@ -15,14 +15,16 @@ from decodepool_operator.troubles import Look, Trouble, condition_of, pod_troubl
 
 @dataclass(frozen=True)
 class Member:
-    """One pod. `current`: made from the present template. `waits_since`: since when it has no node to go to. `report`
-    None: it did not say. `failed`: over without having been deleted, as a pod that is deleted ends too.
+    """One pod. `started`: its container, as it runs now, has been ready once, so it may hold sessions, ready or not.
+    `current`: made from the present template. `waits_since`: since when it has no node to go to. `report` None: it did
+    not say. `failed`: over without having been deleted, as a pod that is deleted ends too.
     `overdue`: still there after its grace period, which it is from `late_at` on.
     """
 
     name: str
     uid: str
     ready: bool
+    started: bool
     going: bool
     failed: bool
     current: bool
@@ -51,6 +53,11 @@ class Census:
     def ready(self) -> list[Member]:
         """Workers that admit sessions, of whatever template."""
         return [each for each in self.alive if each.ready]
+
+    @property
+    def started(self) -> list[Member]:
+        """Workers that may hold sessions: those that are ready, or were before something befell them."""
+        return [each for each in self.alive if each.started]
 
     @property
     def current(self) -> list[Member]:
@@ -115,10 +122,12 @@ def _member(pod: Object, template: str | None, report: WorkerReport | None, look
     annotations = metadata.get("annotations") or {}
     ending = times.read(metadata.get("deletionTimestamp"))
     ended = phase in ("Failed", "Succeeded")
+    ready = condition_of(pod, "Ready").get("status") == "True" and not ended
     return Member(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        ready=condition_of(pod, "Ready").get("status") == "True" and not ended,
+        ready=ready,
+        started=ready or any(each.get("started") for each in pod.get("status", {}).get("containerStatuses") or ()),
         going=ending is not None,
         failed=ended and ending is None,
         current=template is not None and annotations.get(TEMPLATE) == template,

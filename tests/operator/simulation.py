@@ -41,6 +41,8 @@ class Fate:
     says: str = ""
     """Last words of a container that runs to its end; `exits` with which code."""
     exits: int = 0
+    unready_from: int | None = None
+    """The second from which its readiness probe fails, though it runs on."""
     drains: int = 1
     """Seconds from being deleted to being gone."""
 
@@ -356,8 +358,9 @@ class Cluster:
             status.update(phase="Failed" if fate.exits else "Succeeded")
             status["containerStatuses"] = [{**base, "state": {"terminated": ended}}]
         elif age >= fate.ready_after:
-            status.update(phase="Running", conditions=[{"type": "Ready", "status": "True"}])
-            status["containerStatuses"] = [{**base, "ready": True, "state": {"running": {}}}]
+            is_well = fate.unready_from is None or age < fate.unready_from
+            status.update(phase="Running", conditions=[{"type": "Ready", "status": str(is_well)}])
+            status["containerStatuses"] = [{**base, "ready": is_well, "started": True, "state": {"running": {}}}]
         else:
             status.update(phase="Running", conditions=[{"type": "Ready", "status": "False"}])
             status["containerStatuses"] = [{**base, "state": {"running": {}}}]

@@ -87,6 +87,26 @@ def test_a_worker_that_does_not_answer_is_unknown_and_not_empty() -> None:
     assert replicas(here) == 5, "what is known is enough to grow"
 
 
+def test_a_worker_that_is_not_ready_any_more_is_unknown_and_not_empty() -> None:
+    """Its sessions may be alive, and Kubernetes takes the worker that is not ready first."""
+    here = scaled(replicas=2)
+    ill = here.workers()[0]
+    here.fate = lambda pod: Fate(unready_from=30 if pod is ill else None)
+    here.run(300)
+    assert (replicas(here), len(here.ready_workers())) == (2, 1)
+    load(here, 5)
+    here.run(1)
+    assert replicas(here) == 3, "what is known is enough to grow"
+
+
+def test_a_worker_whose_container_never_was_ready_holds_nothing_and_may_go() -> None:
+    here = scaled(replicas=2)
+    ill = here.workers()[0]
+    here.fate = lambda pod: Fate(crashes="no disk") if pod is ill else Fate()
+    here.run(300)
+    assert (replicas(here), len(here.ready_workers())) == (1, 1)
+
+
 def test_a_queue_that_nobody_tells_of_keeps_the_pool_from_shrinking() -> None:
     here = scaled(replicas=2)
     here.queued = None
