@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -43,6 +44,7 @@ def main() -> None:
     options.add_argument("--pools", type=int, default=1000)
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
+    before = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="decodepool-bench-") as folder:
         cluster = Cluster(Path(folder) / "plane", tools.tools_folder())
         try:
@@ -53,7 +55,8 @@ def main() -> None:
                 figures = measure(plane, model.url, given.pools, Path(folder))
         finally:
             cluster.stop()
-    given.out.write_text(json.dumps({**provenance(), "pools": given.pools, **figures}, indent=2) + "\n")
+    loads = {"load_average": {"before": before, "after": os.getloadavg()}}
+    given.out.write_text(json.dumps({**provenance(), **loads, "pools": given.pools, **figures}, indent=2) + "\n")
     print(given.out.read_text())
 
 
@@ -69,19 +72,27 @@ def measure(plane: Plane, url: str, pools: int, folder: Path) -> dict[str, Any]:
         settled = made + seconds_of(lambda: until(lambda: planned(plane) == pools, "every pool to be planned", 3600))
         until(lambda: is_quiet(operator), "the operator to be quiet", 600)
         writes, busy = operator.metric(WRITES), cpu_seconds(operator)
+        versions = resource_versions(plane)
         time.sleep(IDLE_SECONDS)
-        idle = {"writes": operator.metric(WRITES) - writes, "cpu_seconds": round(cpu_seconds(operator) - busy, 2)}
+        idle = {
+            "writes": operator.metric(WRITES) - writes,
+            "pools_written": len(resource_versions(plane) - versions),
+            "cpu_seconds": round(cpu_seconds(operator) - busy, 2),
+        }
         names = [f"pool-{n * pools // CHANGES}" for n in range(CHANGES)]
         followed = [seconds_of(partial(follow_one, plane, name)) for name in names]
+        peak = peak_mib(operator)
         again = seconds_of(lambda: restart(operator))
         return {
             "create_and_plan_all_seconds": round(settled, 1),
             "of_which_creating_seconds": round(made, 1),
             "writes_for_all": writes,
-            "resident_mib": round(resident_bytes(operator) / (1 << 20)),
+            "cpu_seconds_for_all": round(busy, 1),
+            "peak_resident_mib": peak,
             f"idle_{IDLE_SECONDS}_seconds": idle,
             "one_change_followed_seconds": {"median": round(median(followed), 3), "slowest": round(max(followed), 3)},
             "restart_until_all_listed_seconds": round(again, 1),
+            "restart_peak_resident_mib": peak_mib(operator),
             "errors": operator.metric("decodepool_operator_errors_total"),
         }
     finally:
@@ -99,6 +110,10 @@ def make_all(plane: Plane, url: str, pools: int) -> None:
 def planned(plane: Plane) -> int:
     items = plane.api.call("GET", POOLS.path(SPACE))["items"]
     return sum((pool.get("status") or {}).get("plan", {}).get("sessionsPerWorker") == 4 for pool in items)
+
+
+def resource_versions(plane: Plane) -> set[str]:
+    return {pool["metadata"]["resourceVersion"] for pool in plane.api.call("GET", POOLS.path(SPACE))["items"]}
 
 
 def follow_one(plane: Plane, name: str) -> None:
@@ -124,9 +139,11 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.monotonic() - begin
 
 
-def resident_bytes(operator: OperatorProcess) -> int:
-    assert operator.pid is not None
-    return int(psutil.Process(operator.pid).memory_info().rss)
+def peak_mib(operator: OperatorProcess) -> int:
+    """Return the most memory that the operator's process had resident since it began."""
+    status = Path(f"/proc/{operator.pid}/status").read_text()
+    (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return round(int(kibibytes) / 1024)
 
 
 def cpu_seconds(operator: OperatorProcess) -> float:
