@@ -1,6 +1,6 @@
 """Many pools on a real API server: how long the operator takes for all of them, what it costs, how soon it follows one.
 
-    python bench/operator_pools.py --pools 1000 --out bench/results/operator-1000-pools.json
+    python -m bench.operator_pools --pools 1000 --out bench/results/operator-1000-pools.json
 
 Needs root and the cluster's tools (`make test-cluster` builds them, once). A control plane of its own is started,
 without nodes; pools are suspended, of a tiny model that is read over HTTP, so that the operator has all of its work (a
@@ -153,5 +153,4 @@ def cpu_seconds(operator: OperatorProcess) -> float:
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).parents[1])
     main()
