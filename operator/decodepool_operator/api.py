@@ -12,7 +12,8 @@ from typing import Any
 from kubernetes import client, config
 
 from decodepool_operator.faults import ApiFault, Refusal, fault_of
-from decodepool_operator.kinds import MANAGER, Kind, kind_of
+from decodepool_operator.kinds import Kind, kind_of
+from decodepool_operator.names import MANAGER
 
 Object = dict[str, Any]
 

@@ -18,7 +18,8 @@ from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.handlers import Watches
 from decodepool_operator.health import Health
 from decodepool_operator.kinds import POD_MONITORS, Kind
-from decodepool_operator.store import Object, PoolKey
+from decodepool_operator.names import PoolKey
+from decodepool_operator.store import Object
 
 T = TypeVar("T")
 

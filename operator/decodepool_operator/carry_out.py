@@ -19,6 +19,7 @@ from decodepool_operator.api import Api
 from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.kinds import POD_MONITORS, PODS, POOLS, Kind, kind_of
 from decodepool_operator.metrics import Metrics
+from decodepool_operator.names import is_owned
 from decodepool_operator.state import Object, Plan, Reference
 
 FORCES = 3
@@ -158,7 +159,7 @@ class Carrier:
     def _stranger(self, pool: Object, kind: Kind, name: str) -> Object | None:
         """Return the object of a child's name that is not the pool's. A label is no proof; the owner reference is."""
         found = self.find(kind, pool["metadata"]["namespace"], name)
-        return None if found is None or is_owned(found, pool) else found
+        return None if found is None or is_owned(found, pool["metadata"]["uid"]) else found
 
     def _delete(self, pool: Object, reference: Reference) -> None:
         kind = kind_of({"apiVersion": reference.api_version, "kind": reference.kind})
@@ -179,12 +180,6 @@ class Carrier:
 
     def _count(self, verb: str, kind: Kind) -> None:
         self._metrics.writes.labels(verb, kind.name).inc()
-
-
-def is_owned(body: Object, pool: Object) -> bool:
-    """Whether an object names the pool as its owner."""
-    owners = body["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == pool["metadata"]["uid"] for owner in owners)
 
 
 def _named(fault: ApiFault, kind: Kind, name: str) -> ApiFault:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from decodepool_operator import times
+from decodepool_operator.names import COMPONENT_LABEL, POOL_LABEL, SIDECAR_LABEL
 from decodepool_operator.objects.common import TEMPLATE
-from decodepool_operator.pools import COMPONENT_LABEL, POOL_LABEL, SIDECAR_LABEL, Pool
+from decodepool_operator.pools import Pool
 from decodepool_operator.state import Object, WorkerReport
 from decodepool_operator.troubles import Look, Trouble, condition_of, pod_trouble
 

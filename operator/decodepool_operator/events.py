@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from decodepool_operator.api import Api
 from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.kinds import EVENTS, MANAGER
+from decodepool_operator.kinds import EVENTS
+from decodepool_operator.names import MANAGER
 from decodepool_operator.state import Event, Object
 
 REMEMBERED_EVENTS = 2000

@@ -17,7 +17,8 @@ import kopf
 
 from decodepool_operator.kinds import CHILDREN, LEASES, NODES, PODS, POOLS, Kind
 from decodepool_operator.metrics import Metrics
-from decodepool_operator.store import PoolKey, Store, pools_of
+from decodepool_operator.names import PoolKey
+from decodepool_operator.store import Store, pools_of
 from decodepool_operator.work_queue import WorkQueue
 
 SERVER_TIMEOUT_SECONDS = 240

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MANAGER = "decodepool-operator"
-POOL_LABEL = "decodepool.dev/pool"
+from decodepool_operator.names import MANAGER, MANAGER_LABEL, POOL_LABEL
+
 GROUP, VERSION, POOL_KIND = "decodepool.dev", "v1alpha1", "DecodePool"
 
 
@@ -34,7 +34,7 @@ class Kind:
         return root + inside + "".join(f"/{part}" for part in (self.plural, name, subresource) if part)
 
 
-OURS = f"app.kubernetes.io/managed-by={MANAGER}"
+OURS = f"{MANAGER_LABEL}={MANAGER}"
 """What every child carries, so that a watch is not told of the rest of the cluster."""
 
 POOLS = Kind(GROUP, VERSION, POOL_KIND, "decodepools")

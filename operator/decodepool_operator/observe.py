@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from decodepool_operator.kinds import MANAGER
+from decodepool_operator.names import MANAGER, MANAGER_LABEL, PoolKey
 from decodepool_operator.reports import Reports
 from decodepool_operator.resolve import Resolver
 from decodepool_operator.settings import Settings
 from decodepool_operator.state import Object, Observed
-from decodepool_operator.store import PoolKey, Store
+from decodepool_operator.store import Store
 
 
 @dataclass
@@ -43,7 +43,7 @@ class World:
     def is_watched(self, body: Object) -> bool:
         """Whether the watches tell of an object's changes."""
         labels = body["metadata"].get("labels") or {}
-        return labels.get("app.kubernetes.io/managed-by") == MANAGER
+        return labels.get(MANAGER_LABEL) == MANAGER
 
     def forget(self, key: PoolKey) -> None:
         """Forget what was remembered of a pool that is gone."""

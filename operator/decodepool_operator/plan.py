@@ -15,6 +15,7 @@ from decodepool_operator.conditions import TYPES, Finding, events_of, with_times
 from decodepool_operator.differences import needs_writing, stamped
 from decodepool_operator.findings import findings
 from decodepool_operator.measured import measured_status
+from decodepool_operator.names import GATEWAY, MANAGER, MANAGER_LABEL, READER, WORKER, is_owned
 from decodepool_operator.objects.access import accounts
 from decodepool_operator.objects.model_files import cache_claim
 from decodepool_operator.objects.network import (
@@ -25,10 +26,10 @@ from decodepool_operator.objects.network import (
     workers_service,
 )
 from decodepool_operator.objects.reader_job import reader_job
-from decodepool_operator.pools import GATEWAY, MANAGER_LABEL, READER, WORKER, Pool, read_pool
+from decodepool_operator.pools import Pool, read_pool
 from decodepool_operator.rollout import FORGET_SECONDS, PLACE_WAIT
 from decodepool_operator.situation import Key, Situation, understand
-from decodepool_operator.state import FIELD_MANAGER, Event, Object, Observed, Plan, Reference
+from decodepool_operator.state import Event, Object, Observed, Plan, Reference
 from decodepool_operator.status import status_of
 from decodepool_operator.troubles import stalls_at
 
@@ -116,11 +117,7 @@ def _is_kept(seen: Situation, key: Key) -> bool:
 
 def _is_mine(pool: Pool, live: Object) -> bool:
     labels = live["metadata"].get("labels") or {}
-    return labels.get(MANAGER_LABEL) == FIELD_MANAGER and _is_owned(pool, live) and not _is_going(live)
-
-
-def _is_owned(pool: Pool, live: Object) -> bool:
-    return any(each.get("uid") == pool.uid for each in live["metadata"].get("ownerReferences") or ())
+    return labels.get(MANAGER_LABEL) == MANAGER and is_owned(live, pool.uid) and not _is_going(live)
 
 
 def _is_going(live: Object) -> bool:
@@ -129,7 +126,7 @@ def _is_going(live: Object) -> bool:
 
 def _is_foreign(seen: Situation, key: Key) -> bool:
     live = seen.live.get(key)
-    return live is not None and not _is_owned(seen.pool, live)
+    return live is not None and not is_owned(live, seen.pool.uid)
 
 
 def _failure_events(seen: Situation) -> Iterator[Event]:

@@ -8,17 +8,9 @@ from typing import Any
 
 from decodepool_sizing.manifest import API_VERSION, DecodePoolSpec, parse_manifest
 
+from decodepool_operator.names import COMPONENT_LABEL, MANAGER, MANAGER_LABEL, NAME_LABEL, POOL_LABEL, PRODUCT_NAME
 from decodepool_operator.resolution import source_key
-from decodepool_operator.state import FIELD_MANAGER, Object
-
-POOL_LABEL = "decodepool.dev/pool"
-SIDECAR_LABEL = "decodepool.dev/sidecar-of"
-COMPONENT_LABEL = "app.kubernetes.io/component"
-NAME_LABEL = "app.kubernetes.io/name"
-MANAGER_LABEL = "app.kubernetes.io/managed-by"
-PRODUCT_NAME = "decodepool"
-
-WORKER, GATEWAY, READER = "worker", "gateway", "reader"
+from decodepool_operator.state import Object
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,7 @@ def labels_of(pool_name: str, component: str) -> dict[str, str]:
     return {
         NAME_LABEL: PRODUCT_NAME,
         COMPONENT_LABEL: component,
-        MANAGER_LABEL: FIELD_MANAGER,
+        MANAGER_LABEL: MANAGER,
         POOL_LABEL: pool_name,
     }
 

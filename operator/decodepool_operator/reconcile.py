@@ -19,10 +19,10 @@ from decodepool_operator.events import Recorder
 from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.kinds import POOLS, kind_of
 from decodepool_operator.metrics import Metrics
+from decodepool_operator.names import PoolKey
 from decodepool_operator.observe import World
 from decodepool_operator.plan import untouched
 from decodepool_operator.state import Object, Observed, Plan
-from decodepool_operator.store import PoolKey
 from decodepool_operator.texts import steady
 from decodepool_operator.work_queue import WorkQueue
 

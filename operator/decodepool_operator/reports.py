@@ -15,12 +15,19 @@ from typing import Any
 import aiohttp
 
 from decodepool_operator.faults import ApiFault
+from decodepool_operator.names import (
+    COMPONENT_LABEL,
+    GATEWAY,
+    GATEWAY_PORT,
+    SIDECAR_LABEL,
+    WORKER,
+    WORKER_PORT,
+    PoolKey,
+)
 from decodepool_operator.state import Object, WorkerReport
-from decodepool_operator.store import SIDECAR_LABEL, PoolKey, Store
+from decodepool_operator.store import Store
 from decodepool_operator.texts import is_one_word
 
-WORKER_PORT = 8000
-GATEWAY_PORT = 8080
 TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 POLLS_AT_ONCE = 64
 HURRY_SECONDS = 1.0
@@ -118,7 +125,7 @@ class Reports:
     async def _poll_pool(self, session: aiohttp.ClientSession, limit: asyncio.Semaphore, key: PoolKey) -> None:
         pods = self._store.pods(key)
         workers = [pod for pod in pods if _may_report(pod) and _is_worker(pod)]
-        gateways = [pod for pod in pods if _may_report(pod) and _component(pod) == "gateway"]
+        gateways = [pod for pod in pods if _may_report(pod) and _component(pod) == GATEWAY]
         if not workers and not gateways and key not in self._reports:
             return
         headers = await self._headers(key)
@@ -259,11 +266,11 @@ def _may_report(pod: Object) -> bool:
 
 
 def _is_worker(pod: Object) -> bool:
-    return _component(pod) == "worker" or SIDECAR_LABEL in (pod["metadata"].get("labels") or {})
+    return _component(pod) == WORKER or SIDECAR_LABEL in (pod["metadata"].get("labels") or {})
 
 
 def _component(pod: Object) -> str | None:
-    component: str | None = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/component")
+    component: str | None = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL)
     return component
 
 

@@ -19,9 +19,9 @@ from decodepool_sizing.facts import ModelFacts, fault_reason, read_facts
 from decodepool_sizing.readers import model_reader
 
 from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.names import PoolKey
 from decodepool_operator.resolution import known_facts, source_key
 from decodepool_operator.state import Object, Resolution, Resolved, Resolving, Unresolved
-from decodepool_operator.store import PoolKey
 from decodepool_operator.texts import is_one_word
 
 FIRST_RETRY_SECONDS = 10.0

@@ -12,11 +12,12 @@ from decodepool_operator.capacity import Capacity, find_capacity
 from decodepool_operator.census import Census, census
 from decodepool_operator.devices import Refused
 from decodepool_operator.differences import stamped
+from decodepool_operator.names import COMPONENT_LABEL, GATEWAY, READER, WORKER
 from decodepool_operator.nodes import lost
 from decodepool_operator.objects.gateway import gateway_deployment
 from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.objects.worker import worker_deployment, worker_template
-from decodepool_operator.pools import COMPONENT_LABEL, GATEWAY, READER, WORKER, Pool
+from decodepool_operator.pools import Pool
 from decodepool_operator.resolution import Reading, by_job, known_facts, located
 from decodepool_operator.rollout import (
     Failures,

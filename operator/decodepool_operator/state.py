@@ -15,8 +15,6 @@ from decodepool_sizing.facts import ModelFacts
 Object = dict[str, Any]
 """A Kubernetes object as the API speaks it."""
 
-FIELD_MANAGER = "decodepool-operator"
-
 
 @dataclass(frozen=True, slots=True)
 class Images:

@@ -12,9 +12,10 @@ from decodepool_operator.capacity import Capacity
 from decodepool_operator.census import sidecar_pods
 from decodepool_operator.conditions import Finding, with_times
 from decodepool_operator.devices import resource_of
+from decodepool_operator.names import WORKER
 from decodepool_operator.objects.model_files import model_name
 from decodepool_operator.objects.network import endpoint
-from decodepool_operator.pools import WORKER, selector_of
+from decodepool_operator.pools import selector_of
 from decodepool_operator.situation import Situation
 from decodepool_operator.state import Object, Unresolved
 from decodepool_operator.troubles import condition_of

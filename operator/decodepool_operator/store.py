@@ -10,13 +10,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from decodepool_operator.kinds import NODES, PODS, POOL_LABEL, POOLS, Kind
+from decodepool_operator.kinds import NODES, PODS, POOLS, Kind
+from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL, PoolKey
 
 Object = dict[str, Any]
-PoolKey = tuple[str, str]
-"""Namespace and name."""
-
-SIDECAR_LABEL = "decodepool.dev/sidecar-of"
 REMEMBERED_DELETIONS = 1000
 
 

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-PoolKey = tuple[str, str]
+from decodepool_operator.names import PoolKey
 
 SETTLE_SECONDS = 0.2
 """Between two looks at one pool: a burst of events is one look."""

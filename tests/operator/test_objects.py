@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from decodepool_operator.capacity import Capacity, find_capacity
+from decodepool_operator.names import WORKER
 from decodepool_operator.objects.access import accounts
 from decodepool_operator.objects.common import STOP_DELAY_SECONDS, STOP_MARGIN_SECONDS, TEMPLATE
 from decodepool_operator.objects.gateway import gateway_deployment
@@ -14,7 +15,7 @@ from decodepool_operator.objects.network import client_service, disruption_budge
 from decodepool_operator.objects.reader_job import reader_job
 from decodepool_operator.objects.worker import startup_seconds, worker_deployment, worker_template
 from decodepool_operator.plan import plan
-from decodepool_operator.pools import WORKER, read_pool
+from decodepool_operator.pools import read_pool
 from decodepool_operator.state import Images, Object
 
 from tests.operator.pools import facts, gpu_pool, host_path_pool, observed, pool

@@ -11,8 +11,9 @@ import pytest
 from decodepool_operator.carry_out import Carrier
 from decodepool_operator.events import Recorder
 from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.kinds import CHILDREN, MANAGER, POOL_LABEL, POOLS
+from decodepool_operator.kinds import CHILDREN, POOLS
 from decodepool_operator.metrics import Metrics
+from decodepool_operator.names import MANAGER, POOL_LABEL
 from decodepool_operator.observe import World
 from decodepool_operator.reconcile import Reconciler, Result, Writers
 from decodepool_operator.reports import Reports

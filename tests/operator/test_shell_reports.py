@@ -12,9 +12,18 @@ import pytest
 from aiohttp import web
 from decodepool_operator import reports as module
 from decodepool_operator.kinds import PODS, POOLS
-from decodepool_operator.reports import FORGIVEN_MISSES, MAX_ANSWER_BYTES, Reports, first_key, queued_of, report_of, settled
+from decodepool_operator.names import PoolKey
+from decodepool_operator.reports import (
+    FORGIVEN_MISSES,
+    MAX_ANSWER_BYTES,
+    Reports,
+    first_key,
+    queued_of,
+    report_of,
+    settled,
+)
 from decodepool_operator.state import Object, WorkerReport
-from decodepool_operator.store import PoolKey, Store
+from decodepool_operator.store import Store
 
 from tests.operator.pools import pool
 
@@ -293,7 +302,12 @@ def test_a_gateways_metric_is_read(text: str, queued: int | None) -> None:
 
 @pytest.mark.parametrize(
     "encoded",
-    [None, "", "!!!", *(base64.b64encode(text).decode() for text in (b"\xff\xfe", b"# none\n", b"a\x01b", b"two words"))],
+    [
+        None,
+        "",
+        "!!!",
+        *(base64.b64encode(text).decode() for text in (b"\xff\xfe", b"# none\n", b"a\x01b", b"two words")),
+    ],
 )
 def test_a_secret_without_a_key_gives_none(encoded: str | None) -> None:
     assert first_key(encoded) is None

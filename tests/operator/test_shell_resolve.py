@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.names import PoolKey
 from decodepool_operator.resolution import source_key
 from decodepool_operator.resolve import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, Resolver
 from decodepool_operator.state import Object, Resolved, Resolving, Unresolved
-from decodepool_operator.store import PoolKey
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.facts import ModelFacts
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from decodepool_operator.names import GATEWAY, WORKER
 from decodepool_operator.objects.common import made
-from decodepool_operator.pools import GATEWAY, WORKER, Pool
+from decodepool_operator.pools import Pool
 from decodepool_operator.state import Object
 
 RBAC = "rbac.authorization.k8s.io"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decodepool_operator.names import GATEWAY, GATEWAY_PORT
 from decodepool_operator.objects.common import (
     KEYS_FILE,
     KEYS_FOLDER,
@@ -18,10 +19,9 @@ from decodepool_operator.objects.common import (
     pod_template,
     pre_stop,
 )
-from decodepool_operator.pools import GATEWAY, Pool, labels_of, selector_of
+from decodepool_operator.pools import Pool, labels_of, selector_of
 from decodepool_operator.state import Images, Object
 
-GATEWAY_PORT = 8080
 RESOURCES: Object = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}}
 """A gateway is 60 MB, and what its streams take."""
 

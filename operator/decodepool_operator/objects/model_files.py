@@ -8,8 +8,9 @@ from urllib.parse import unquote, urlsplit
 
 from decodepool_sizing.model_source import HTTPSource
 
+from decodepool_operator.names import WORKER
 from decodepool_operator.objects.common import MODELS_FOLDER, TMP_MOUNT, container, made
-from decodepool_operator.pools import WORKER, Pool
+from decodepool_operator.pools import Pool
 from decodepool_operator.state import Images, Object
 
 TOKEN_FOLDER = "/source"  # noqa: S105 - where a token is mounted

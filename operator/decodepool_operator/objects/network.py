@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from decodepool_operator.objects.common import PORT_NAME, made
-from decodepool_operator.objects.worker import WORKER_PORT
-from decodepool_operator.pools import (
+from decodepool_operator.names import (
     COMPONENT_LABEL,
     GATEWAY,
     NAME_LABEL,
     POOL_LABEL,
     PRODUCT_NAME,
     WORKER,
-    Pool,
-    selector_of,
+    WORKER_PORT,
 )
+from decodepool_operator.objects.common import PORT_NAME, made
+from decodepool_operator.pools import Pool, selector_of
 from decodepool_operator.state import Object
 
 CLIENT_PORT = 80

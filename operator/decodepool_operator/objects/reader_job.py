@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from decodepool_operator import nodes
+from decodepool_operator.names import READER
 from decodepool_operator.objects.common import POD_SECURITY, container, made
 from decodepool_operator.objects.model_files import model_files
-from decodepool_operator.pools import READER, Pool, labels_of
+from decodepool_operator.pools import Pool, labels_of
 from decodepool_operator.resolution import SOURCE
 from decodepool_operator.state import Images, Object
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decodepool_operator import nodes
 from decodepool_operator.capacity import Capacity
+from decodepool_operator.names import WORKER, WORKER_PORT
 from decodepool_operator.objects.common import (
     CONTAINER_SECURITY,
     KEYS_FILE,
@@ -22,11 +23,10 @@ from decodepool_operator.objects.common import (
     pre_stop,
 )
 from decodepool_operator.objects.model_files import ModelFiles, model_files
-from decodepool_operator.pools import WORKER, Pool, labels_of
+from decodepool_operator.pools import Pool, labels_of
 from decodepool_operator.state import Images, Object
 from decodepool_operator.templates import merged_resources
 
-WORKER_PORT = 8000
 CONTAINER_NAME = "decodepool"
 CPU_REQUEST = "250m"
 """Little, so that a small cluster takes a pool; the template says what a loaded one needs."""

@@ -17,10 +17,11 @@ from decodepool_sizing.facts import ModelFacts
 from decodepool_operator import nodes
 from decodepool_operator.capacity import Capacity, find_capacity
 from decodepool_operator.devices import Refused
+from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL
 from decodepool_operator.objects.common import POD_SECURITY
 from decodepool_operator.objects.model_files import model_files
 from decodepool_operator.objects.worker import CONTAINER_NAME, worker_container, worker_image, worker_volumes
-from decodepool_operator.pools import POOL_LABEL, SIDECAR_LABEL, Pool, read_pool
+from decodepool_operator.pools import Pool, read_pool
 from decodepool_operator.resolution import known_facts
 from decodepool_operator.state import Images, Object
 
