@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -65,7 +64,7 @@ def measure(plane: Plane, url: str, pools: int, folder: Path) -> dict[str, Any]:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}
     plane.api.call("POST", NAMESPACES.path(), namespace)
     admin = Path(f"{plane.cluster.home}/admin.kubeconfig")
-    operator = OperatorProcess(admin, folder / "operator.log", LOG_LEVEL="WARNING")
+    operator = OperatorProcess(admin, folder / "operator.log", LOG_LEVEL="WARNING", ALLOW_LOCAL_URLS="true")
     operator.start()
     try:
         made = seconds_of(lambda: make_all(plane, url, pools))
@@ -81,7 +80,7 @@ def measure(plane: Plane, url: str, pools: int, folder: Path) -> dict[str, Any]:
         }
         names = [f"pool-{n * pools // CHANGES}" for n in range(CHANGES)]
         followed = [seconds_of(partial(follow_one, plane, name)) for name in names]
-        peak = peak_mib(operator)
+        peak = operator.peak_mib()
         again = seconds_of(lambda: restart(operator))
         return {
             "create_and_plan_all_seconds": round(settled, 1),
@@ -92,7 +91,7 @@ def measure(plane: Plane, url: str, pools: int, folder: Path) -> dict[str, Any]:
             f"idle_{IDLE_SECONDS}_seconds": idle,
             "one_change_followed_seconds": {"median": round(median(followed), 3), "slowest": round(max(followed), 3)},
             "restart_until_all_listed_seconds": round(again, 1),
-            "restart_peak_resident_mib": peak_mib(operator),
+            "restart_peak_resident_mib": operator.peak_mib(),
             "errors": operator.metric("decodepool_operator_errors_total"),
         }
     finally:
@@ -137,13 +136,6 @@ def seconds_of(work: Callable[[], object]) -> float:
     begin = time.monotonic()
     work()
     return time.monotonic() - begin
-
-
-def peak_mib(operator: OperatorProcess) -> int:
-    """Return the most memory that the operator's process had resident since it began."""
-    status = Path(f"/proc/{operator.pid}/status").read_text()
-    (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return round(int(kibibytes) / 1024)
 
 
 def cpu_seconds(operator: OperatorProcess) -> float:

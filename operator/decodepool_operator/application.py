@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import kopf
@@ -29,7 +30,7 @@ from decodepool_operator.observe import World
 from decodepool_operator.plan import plan
 from decodepool_operator.reconcile import Reconciler, Writers
 from decodepool_operator.reports import Reports
-from decodepool_operator.resolve import Resolver
+from decodepool_operator.resolve import Resolver, read_model
 from decodepool_operator.settings import Settings
 from decodepool_operator.state import Object
 from decodepool_operator.store import Store
@@ -60,7 +61,8 @@ class Operator:
         self.queue = WorkQueue(time.monotonic)
         self.health = Health(settings.blind_limit_seconds, longest_look_seconds=lambda: self.queue.longest_run_seconds)
         self.watches = Watches(self.store, self.queue, self.metrics)
-        resolver = Resolver(self._read_secret, self.queue.add)
+        read = partial(read_model, local_addresses=settings.allow_local_urls)
+        resolver = Resolver(self._read_secret, self.queue.add, read)
         reports = Reports(self.store, self._read_secret, self.queue.add)
         self.world = World(settings, self.store, reports, resolver)
         self.watches.on_pod(reports.hurry)

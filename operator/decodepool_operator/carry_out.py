@@ -83,9 +83,12 @@ class Carrier:
         return outcome
 
     def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """Return an object, or None where there is none."""
+        """Return an object as the API server has it in memory, or None where there is none."""
+        return self._found(kind, namespace, name, cached=True)
+
+    def _found(self, kind: Kind, namespace: str, name: str, *, cached: bool) -> Object | None:
         try:
-            return self._api.get(kind, namespace, name, cached=True)
+            return self._api.get(kind, namespace, name, cached=cached)
         except ApiFault as fault:
             if fault.refusal is Refusal.NOT_FOUND:
                 return None
@@ -131,35 +134,38 @@ class Carrier:
     def _apply(self, pool: Object, body: Object, known: Mapping[tuple[Kind, str], Object], outcome: Outcome) -> None:
         kind, name = kind_of(body), body["metadata"]["name"]
         try:
-            if (kind, name) not in known:
-                stranger = self._stranger(pool, kind, name)
-                if stranger is not None:
-                    outcome.foreign.append(stranger)
-                    return
-            outcome.written.append(self._apply_or_force(pool, body, kind))
+            if (kind, name) in known or not self._is_strangers(pool, kind, name, outcome):
+                self._apply_or_force(pool, body, kind, outcome)
         except ApiFault as fault:
             if kind is POD_MONITORS and fault.refusal is Refusal.NOT_FOUND:
                 return  # the CRD went away since it was looked for
             raise _named(fault, kind, name) from None
 
-    def _apply_or_force(self, pool: Object, body: Object, kind: Kind) -> Object:
-        metadata = body["metadata"]
+    def _apply_or_force(self, pool: Object, body: Object, kind: Kind, outcome: Outcome) -> None:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         self._count("apply", kind)
         try:
-            return self._api.apply(body)
+            outcome.written.append(self._api.apply(body))
+            return
         except ApiFault as fault:
-            generation = pool["metadata"].get("generation", 0)
-            if fault.refusal is not Refusal.FIELD_CONFLICT or not self._forces.may_force(
-                kind, metadata["namespace"], metadata["name"], generation
-            ):
+            if fault.refusal is not Refusal.FIELD_CONFLICT:
+                raise
+            if self._is_strangers(pool, kind, name, outcome):
+                return
+            if not self._forces.may_force(kind, namespace, name, pool["metadata"].get("generation", 0)):
                 raise
         self._count("force", kind)
-        return self._api.apply(body, force=True)
+        outcome.written.append(self._api.apply(body, force=True))
 
-    def _stranger(self, pool: Object, kind: Kind, name: str) -> Object | None:
-        """Return the object of a child's name that is not the pool's. A label is no proof; the owner reference is."""
-        found = self.find(kind, pool["metadata"]["namespace"], name)
-        return None if found is None or is_owned(found, pool["metadata"]["uid"]) else found
+    def _is_strangers(self, pool: Object, kind: Kind, name: str, outcome: Outcome) -> bool:
+        """Whether a child's name is somebody else's now, who is then told of. A label is no proof, the owner reference
+        is; and what the API server has in memory may be older than the stranger.
+        """
+        found = self._found(kind, pool["metadata"]["namespace"], name, cached=False)
+        if found is None or is_owned(found, pool["metadata"]["uid"]):
+            return False
+        outcome.foreign.append(found)
+        return True
 
     def _delete(self, pool: Object, reference: Reference) -> None:
         kind = kind_of({"apiVersion": reference.api_version, "kind": reference.kind})
@@ -170,13 +176,20 @@ class Carrier:
             raise _named(fault, kind, reference.name) from None
 
     def _scale(self, pool: Object, replicas: int) -> None:
+        """Scale the pool that was looked at. One that somebody changed meanwhile, be it its replicas, is planned anew:
+        the watch tells of the change.
+        """
         self._count("scale", POOLS)
-        name = pool["metadata"]["name"]
+        metadata = pool["metadata"]
+        patch: Object = {
+            "metadata": {"resourceVersion": metadata["resourceVersion"]},
+            "spec": {"replicas": replicas},
+        }
         try:
-            self._api.merge(POOLS, pool["metadata"]["namespace"], name, {"spec": {"replicas": replicas}}, "scale")
+            self._api.merge(POOLS, metadata["namespace"], metadata["name"], patch, "scale")
         except ApiFault as fault:
-            if fault.refusal is not Refusal.NOT_FOUND:
-                raise _named(fault, POOLS, name) from None
+            if fault.refusal not in (Refusal.NOT_FOUND, Refusal.STALE):
+                raise _named(fault, POOLS, metadata["name"]) from None
 
     def _count(self, verb: str, kind: Kind) -> None:
         self._metrics.writes.labels(verb, kind.name).inc()

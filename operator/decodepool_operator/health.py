@@ -45,7 +45,7 @@ class Health:
     seen_at: float = 0.0
 
     def __post_init__(self) -> None:
-        """Begin with the full time to see the first heartbeat."""
+        """Begin to count."""
         self.seen_at = self.clock()
 
     @property
@@ -63,9 +63,11 @@ class Health:
         self.blind_audits[kind] = self.blind_audits.get(kind, 0) + 1 if missed else 0
 
     def troubles(self) -> list[str]:
-        """Return why the operator should be restarted: nothing while it is well."""
+        """Return why the operator should be restarted: nothing while it is well, and nothing for heartbeats that are
+        not seen before the first listing. An API server that is away then is not brought back by a restart.
+        """
         found = []
-        if self.unseen_seconds > self.blind_limit_seconds:
+        if self.started and self.unseen_seconds > self.blind_limit_seconds:
             found.append(f"no heartbeat has come back through the watch for {self.unseen_seconds:.0f} s")
         blind = [kind for kind, count in self.blind_audits.items() if count >= BLIND_AUDITS]
         found += [f"the watch of {kind} keeps changes to itself" for kind in blind]

@@ -20,7 +20,7 @@ from decodepool_sizing.readers import model_reader
 
 from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.names import PoolKey
-from decodepool_operator.resolution import known_facts, source_key
+from decodepool_operator.resolution import known_facts, source_key, source_text
 from decodepool_operator.state import Object, Resolution, Resolved, Resolving, Unresolved
 from decodepool_operator.texts import is_one_word
 
@@ -28,7 +28,9 @@ FIRST_RETRY_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 300.0
 READ_LIMIT_SECONDS = 180.0
 """For a whole header. What lasts longer is given up, whatever the server drips."""
-READS_AT_ONCE = 8
+READS_AT_ONCE = 16
+READS_AT_ONCE_IN_A_NAMESPACE = 2
+"""So that a namespace full of slow servers keeps no other from being read."""
 KEPT_ANSWERS = 1000
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,16 @@ class _Source:
     retry_at: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """What is to be read. `told` is the URL for people: without what may be secret in it."""
+
+    namespace: str
+    key: str
+    http: Mapping[str, Any]
+    told: str
+
+
 class Resolver:
     """Answers what is known of `http` sources, and reads what is not."""
 
@@ -59,6 +71,7 @@ class Resolver:
         self._look_again = look_again
         self._read = read or read_model
         self._sources: dict[tuple[str, str], _Source] = {}
+        self._limits: dict[str, asyncio.Semaphore] = {}
         self._threads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="header")
 
     def resolution(self, pool: Object) -> Resolution | None:
@@ -71,7 +84,7 @@ class Resolver:
         namespace, key = pool["metadata"]["namespace"], source_key(pool)
         source = self._source(namespace, key)
         source.pools.add((namespace, pool["metadata"]["name"]))
-        self._begin_if_due(source, namespace, key, http)
+        self._begin_if_due(source, _Reading(namespace, key, http, source_text(pool)))
         return source.answer
 
     def close(self) -> None:
@@ -85,16 +98,18 @@ class Resolver:
             del self._sources[name]
         return source
 
-    def _begin_if_due(self, source: _Source, namespace: str, key: str, http: Mapping[str, Any]) -> None:
+    def _begin_if_due(self, source: _Source, reading: _Reading) -> None:
         due = asyncio.get_running_loop().time() >= source.retry_at
         if source.task is not None or isinstance(source.answer, Resolved) or not due:
             return
-        source.answer = source.answer or Resolving(f"reading the header behind {http['url']}")
-        source.task = asyncio.create_task(self._resolve(source, namespace, key, http))
+        source.answer = source.answer or Resolving(f"reading the header behind {reading.told}")
+        source.task = asyncio.create_task(self._resolve(source, reading))
 
-    async def _resolve(self, source: _Source, namespace: str, key: str, http: Mapping[str, Any]) -> None:
+    async def _resolve(self, source: _Source, reading: _Reading) -> None:
+        limit = self._limits.setdefault(reading.namespace, asyncio.Semaphore(READS_AT_ONCE_IN_A_NAMESPACE))
         try:
-            source.answer = await self._answer(namespace, key, http)
+            async with limit:
+                source.answer = await self._answer(reading)
         finally:
             source.task = None
         delay = 0.0
@@ -108,24 +123,22 @@ class Resolver:
                 self._look_again(pool, delay)
         source.pools.clear()
 
-    async def _answer(self, namespace: str, key: str, http: Mapping[str, Any]) -> Resolution:
-        headers: dict[str, str] = {}
+    async def _answer(self, reading: _Reading) -> Resolution:
+        http, key, headers = reading.http, reading.key, dict[str, str]()
         if http.get("secretRef"):
             try:
-                headers["Authorization"] = f"Bearer {await self._token(namespace, http['secretRef'])}"
+                headers["Authorization"] = f"Bearer {await self._token(reading.namespace, http['secretRef'])}"
             except _NoToken as fault:
                 return Unresolved(fault.reason, str(fault), key)
         loop = asyncio.get_running_loop()
-        read = loop.run_in_executor(self._threads, self._read, http["url"], headers, http.get("sha256"))
         try:
-            return Resolved(await asyncio.wait_for(asyncio.shield(read), READ_LIMIT_SECONDS), key)
+            read = loop.run_in_executor(self._threads, self._read, http["url"], headers, http.get("sha256"))
+            return Resolved(await read, key)
         except BadModelFile as fault:
             return Unresolved(fault_reason(fault), str(fault), key)
         except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
-            log.exception("a header broke its reader", extra={"fields": {"url": http["url"]}})
+            log.exception("a header broke its reader", extra={"fields": {"url": reading.told}})
             return Unresolved("BadModelFile", f"the header cannot be made sense of ({type(error).__name__})", key)
-        except TimeoutError:
-            return Unresolved("Unreachable", f"the header did not arrive within {READ_LIMIT_SECONDS:.0f} s", key)
 
     async def _token(self, namespace: str, reference: Mapping[str, str]) -> str:
         name, key = reference["name"], reference.get("key", "token")
@@ -159,7 +172,12 @@ def token_of(secret: Object, key: str) -> str:
     return token
 
 
-def read_model(url: str, headers: Mapping[str, str], sha256: str | None) -> ModelFacts:
-    """Read a model's facts from the header behind a URL; BadModelFile says why there are none. Blocks."""
-    with model_reader(url, headers) as reader:
+def read_model(
+    url: str, headers: Mapping[str, str], sha256: str | None, *, local_addresses: bool = False
+) -> ModelFacts:
+    """Read a model's facts from the header behind a URL; BadModelFile says why there are none. Blocks, for
+    `READ_LIMIT_SECONDS` at most and the time that names take to be looked up.
+    """
+    terms: dict[str, Any] = {"total_seconds": READ_LIMIT_SECONDS, "local_addresses": local_addresses}
+    with model_reader(url, headers, **terms) as reader:
         return read_facts(reader, sha256)

@@ -117,9 +117,10 @@ class Plan:
     """What to do now, to be done in the order of the fields.
 
     `annotate`: pod name and the annotations to set, before anything shrinks; a pod that is gone is skipped. `apply`:
-    whole objects by server-side apply, forced, in order. `delete`: in the background, absent ones skipped. `replicas`:
-    through the pool's `/scale`, None to leave it. `status`: the whole status; write it (replacing) where
-    `writes_status`. `look_again_seconds`: plan again at the latest then, None where only an event can change anything.
+    whole objects by server-side apply, in order; what another manager holds is taken back, a few times. `delete`: in
+    the background, absent ones skipped. `replicas`: through the pool's `/scale`, None to leave it. `status`: the whole
+    status; write it (replacing) where `writes_status`. `look_again_seconds`: plan again at the latest then, None where
+    only an event can change anything.
     """
 
     annotate: tuple[tuple[str, Mapping[str, str]], ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -15,10 +16,11 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from decodepool_sizing.errors import BadModelFile, shown
+from decodepool_sizing.http_connections import Terms, handlers
 
 FIRST_REQUEST_BYTES = 256 << 10
 TIMEOUT_SECONDS = 30.0
-"""For each connection and each wait for bytes, not for the whole."""
+"""For each connection and each wait for bytes. How long the whole may last is `total_seconds`."""
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
@@ -51,12 +53,22 @@ class HttpReader:
     """Reads a file behind a URL by ranged GETs. The first request, made at once, learns the file's size."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str] | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+        self,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        *,
+        total_seconds: float | None = None,
+        local_addresses: bool = True,
     ) -> None:
+        """`total_seconds`: for everything that is ever read by this, from now on. Without `local_addresses`, a host or
+        a redirect that leads to loopback, link-local or unspecified addresses is a BadModelFile.
+        """
+        until = None if total_seconds is None else time.monotonic() + total_seconds
         self._url = url
         self._headers = dict(headers or {})
         self._timeout_seconds = timeout_seconds
-        self._opener = urllib.request.build_opener(CarefulRedirects)
+        self._opener = urllib.request.build_opener(CarefulRedirects, *handlers(Terms(until, local_addresses)))
         self._identity: str | None = None
         self.file_bytes = 0
         self._first = self._get(0, FIRST_REQUEST_BYTES)
@@ -78,6 +90,8 @@ class HttpReader:
         except urllib.error.HTTPError as error:
             with error:
                 raise BadModelFile(_refusal(error)) from None
+        except http.client.InvalidURL:  # whose text has the URL, which may have a password
+            raise BadModelFile("cannot be fetched: the URL has no such port, or control characters") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             if isinstance(error, BadModelFile):
                 raise
@@ -103,7 +117,7 @@ class HttpReader:
         text = answer.headers.get("Content-Range") or ""
         match = _CONTENT_RANGE.fullmatch(text)
         if not match:
-            raise BadModelFile(f"the server's Content-Range is {shown(text)!r}, which does not tell the file's size")
+            raise BadModelFile("the server's Content-Range does not tell the file's size")
         begin, last, total = (int(number) for number in match.groups())
         if begin != offset or last + 1 != min(offset + length, total):
             raise BadModelFile(f"the server was asked for bytes {offset}-{offset + length - 1} and sent {begin}-{last}")
@@ -120,7 +134,8 @@ class HttpReader:
 def _refusal(error: urllib.error.HTTPError) -> str:
     if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return "the server has no bytes at all for this URL: an empty file?"
-    return f"the server answers {error.code} {shown(error.reason)}"
+    known = {status.value: status.phrase for status in http.HTTPStatus}
+    return f"the server answers {error.code} {known.get(error.code, '')}".rstrip()
 
 
 def _reason(error: Exception) -> str:

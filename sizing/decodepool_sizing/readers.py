@@ -63,15 +63,23 @@ def file_reader(path: str | Path) -> Iterator[FileReader]:
 
 
 @contextmanager
-def model_reader(source: str | Path, headers: Mapping[str, str] | None = None) -> Iterator[Reader]:
-    """Open a path or an `http(s)://` URL; `headers` go with the requests to a URL's own host."""
+def model_reader(
+    source: str | Path,
+    headers: Mapping[str, str] | None = None,
+    *,
+    total_seconds: float | None = None,
+    local_addresses: bool = True,
+) -> Iterator[Reader]:
+    """Open a path or an `http(s)://` URL; `headers` go with the requests to a URL's own host. The rest is what reading
+    from a URL is held to, as in `HttpReader`.
+    """
     if not is_url(source):
         with file_reader(source) as reader:
             yield reader
         return
     from decodepool_sizing.ranged_http import HttpReader  # noqa: PLC0415 - urllib costs more to import than a header to read
 
-    yield HttpReader(str(source), headers)
+    yield HttpReader(str(source), headers, total_seconds=total_seconds, local_addresses=local_addresses)
 
 
 def is_url(source: str | Path) -> bool:

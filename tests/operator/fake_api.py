@@ -22,6 +22,8 @@ class FakeApi:
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.calls: list[tuple[str, str]] = []
         self.refusals: dict[tuple[str, str], list[ApiFault]] = {}
+        self.lagging: set[str] = set()
+        """Names of objects that the server does not have in memory yet."""
         self._versions = itertools.count(1)
 
     def refuse(self, verb: str, name: str, *faults: ApiFault) -> None:
@@ -37,6 +39,8 @@ class FakeApi:
 
     def get(self, kind: Kind, namespace: str | None, name: str, *, cached: bool = False) -> Object:
         self._ask("get", name)
+        if cached and name in self.lagging:
+            raise ApiFault(Refusal.NOT_FOUND, f"{kind.name} {name} not found")
         return copy.deepcopy(self._find(kind.name, namespace, name))
 
     def apply(self, body: Object, *, force: bool = False) -> Object:
@@ -47,7 +51,10 @@ class FakeApi:
         self, kind: Kind, namespace: str | None, name: str, patch: Object, subresource: str | None = None
     ) -> Object:
         self._ask(subresource or "merge", name)
-        return self._store(_merged(self._find(kind.name, namespace, name), patch))
+        known = self._find(kind.name, namespace, name)
+        if patch.get("metadata", {}).get("resourceVersion") not in (None, known["metadata"]["resourceVersion"]):
+            raise ApiFault(Refusal.STALE, "the object has been modified")
+        return self._store(_merged(known, patch))
 
     def replace(self, kind: Kind, namespace: str, name: str, body: Object, subresource: str | None = None) -> Object:
         self._ask(subresource or "replace", name)

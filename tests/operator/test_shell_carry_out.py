@@ -117,6 +117,35 @@ def test_an_object_of_a_childs_name_is_not_taken_over(room: Room) -> None:
     assert [body["metadata"]["name"] for body in outcome.foreign] == ["chat-worker"]
 
 
+def test_a_stranger_that_the_server_has_not_in_memory_yet_is_not_taken_over(room: Room) -> None:
+    room.api.put(owned_by_nobody(room))
+    room.api.lagging.add("chat-worker")
+    room.api.refuse("apply", "chat-worker", CONFLICT)
+    outcome = room.do(Plan(apply=(child(room.raw, replicas=3),)))
+    assert room.writes() == []
+    assert [body["metadata"]["name"] for body in outcome.foreign] == ["chat-worker"]
+
+
+def test_a_stranger_in_a_childs_place_since_it_was_looked_at_is_not_forced_over(room: Room) -> None:
+    room.api.put(owned_by_nobody(room))
+    room.api.refuse("apply", "chat-worker", CONFLICT)
+    outcome = room.do(Plan(apply=(child(room.raw, replicas=3),)), child(room.raw))
+    assert room.writes() == [("apply", "chat-worker")]
+    assert [body["metadata"]["name"] for body in outcome.foreign] == ["chat-worker"]
+
+
+def owned_by_nobody(room: Room) -> Object:
+    body = child(room.raw)
+    body["metadata"]["ownerReferences"] = []
+    return body
+
+
+def test_a_pool_that_was_scaled_meanwhile_is_not_scaled_over(room: Room) -> None:
+    room.api.put({**room.raw, "spec": {**room.raw["spec"], "replicas": 9}})
+    assert room.do(Plan(replicas=2)).faults == []
+    assert room.api.get(POOLS, "team", "chat")["spec"]["replicas"] == 9
+
+
 def test_an_own_object_that_no_watch_has_told_of_yet_is_applied(room: Room) -> None:
     room.api.put(child(room.raw))
     assert room.do(Plan(apply=(child(room.raw, replicas=3),))).foreign == []

@@ -39,8 +39,15 @@ def test_an_operator_that_sees_its_heartbeat_is_well(health: Health, clock: Cloc
 
 
 def test_a_blind_operator_says_so_though_its_port_answers(health: Health, clock: Clock) -> None:
+    health.saw_heartbeat()
     clock.now = 121
     assert health.troubles() == ["no heartbeat has come back through the watch for 121 s"]
+
+
+def test_an_operator_that_waits_for_its_api_server_to_come_is_left_to_wait(health: Health, clock: Clock) -> None:
+    clock.now = 3600
+    assert health.troubles() == []
+    assert not health.started, "and is not ready meanwhile"
 
 
 STRANGERS = {
@@ -52,10 +59,12 @@ STRANGERS = {
 
 @pytest.mark.parametrize("whose", STRANGERS.values(), ids=STRANGERS)
 def test_somebody_elses_heartbeat_proves_nothing(health: Health, clock: Clock, whose: Identity) -> None:
+    heartbeat(health).saw(lease(whose, datetime.now(UTC)))
+    assert not health.started
+    health.saw_heartbeat()
     clock.now = 121
     heartbeat(health).saw(lease(whose, datetime.now(UTC)))
     assert health.troubles()
-    assert not health.started
 
 
 def test_one_late_watch_is_no_trouble_and_a_dead_one_is(health: Health) -> None:

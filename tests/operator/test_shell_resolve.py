@@ -10,12 +10,14 @@ import pytest
 from decodepool_operator.faults import ApiFault, Refusal
 from decodepool_operator.names import PoolKey
 from decodepool_operator.resolution import source_key
-from decodepool_operator.resolve import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, Resolver
+from decodepool_operator.resolve import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, READS_AT_ONCE, Resolver, read_model
 from decodepool_operator.state import Object, Resolved, Resolving, Unresolved
 from decodepool_sizing.errors import BadModelFile
-from decodepool_sizing.facts import ModelFacts
+from decodepool_sizing.facts import ModelFacts, fault_reason
 
 from tests.operator.pools import URL, facts, host_path_pool, pool
+from tests.sizing.gguf_bytes import tiny
+from tests.sizing.test_ranged_http import served
 
 KEY = ("team", "chat")
 
@@ -178,7 +180,8 @@ def test_a_secret_that_holds_no_token_is_told_and_never_shown(found: Object | No
     run(scenario)
 
 
-def test_a_slow_server_holds_up_nobody_else() -> None:
+@pytest.mark.parametrize("at_once", [1, 2 * READS_AT_ONCE])
+def test_slow_servers_of_a_namespace_hold_up_nobody_elses_reading(at_once: int) -> None:
     async def scenario() -> None:
         released = threading.Event()
 
@@ -190,11 +193,38 @@ def test_a_slow_server_holds_up_nobody_else() -> None:
         again: list[PoolKey] = []
         room = Room(facts())
         resolver = Resolver(room._read_secret, lambda key, delay: again.append(key), read)
-        resolver.resolution(pool("slow", model={"source": {"http": {"url": "http://slow.example/x.gguf"}}}))
+        for number in range(at_once):
+            slow = pool("slow", model={"source": {"http": {"url": f"http://slow.example/{number}.gguf"}}})
+            slow["metadata"]["namespace"] = "busy"
+            resolver.resolution(slow)
+        await asyncio.sleep(0.05)
         resolver.resolution(pool("quick"))
         for _ in range(100):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.005)
         assert again == [("team", "quick")]
         released.set()
 
     run(scenario)
+
+
+def test_a_url_is_told_without_what_may_be_secret_in_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        room = Room(facts())
+        room.answers = [TypeError("what no reader should raise")]  # type: ignore[list-item]
+        raw = pool(model={"source": {"http": {"url": "https://user:sesame@models.example/x.gguf?token=sesame"}}})
+        first = room.resolver.resolution(raw)
+        assert first == Resolving("reading the header behind https://models.example/x.gguf")
+        await room.settle()
+        assert caplog.records
+        assert "sesame" not in str([record.__dict__ for record in caplog.records])
+
+    run(scenario)
+
+
+def test_a_header_is_not_read_from_the_machine_itself_unless_that_was_allowed() -> None:
+    with served(tiny()) as server:
+        with pytest.raises(BadModelFile) as told:
+            read_model(server.url, {}, None)
+        assert fault_reason(told.value) == "Unreachable"
+        assert server.ranges == []
+        assert read_model(server.url, {}, None, local_addresses=True).file_bytes == len(tiny())

@@ -73,26 +73,34 @@ def keeper(api: FakeApi) -> Keeper:
     return Keeper(api, Place("system", "cert", "decodepool-sidecar"), HOST)  # type: ignore[arg-type]
 
 
-def test_certificates_are_made_once_and_found_again() -> None:
-    api = FakeApi()
-    first = keeper(api).certificates(NOW)
-    assert keeper(api).certificates(NOW) == first
-    assert [call[0] for call in api.calls] == ["get", "create", "get"]
-
-
-def test_the_empty_secret_of_the_chart_is_filled() -> None:
+def with_the_charts_secret() -> FakeApi:
     api = FakeApi()
     api.put({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cert", "namespace": "system"}})
-    made = keeper(api).certificates(NOW)
-    assert Certificates.from_secret_data(api.of("Secret")[0]["data"]) == made
-    assert [call[0] for call in api.calls] == ["get", "replace"]
+    return api
+
+
+def test_the_empty_secret_of_the_chart_is_filled_once_and_found_again() -> None:
+    api = with_the_charts_secret()
+    first = keeper(api).certificates(NOW)
+    assert Certificates.from_secret_data(api.of("Secret")[0]["data"]) == first
+    assert keeper(api).certificates(NOW) == first
+    assert [call[0] for call in api.calls] == ["get", "replace", "get"]
+
+
+def test_a_secret_that_is_gone_is_told_of_and_not_made() -> None:
+    """There is no right to make any: what would be refused for ever says what to do instead."""
+    api = FakeApi()
+    with pytest.raises(ApiFault, match="there is no Secret cert: `helm upgrade` makes it again"):
+        keeper(api).certificates(NOW)
+    assert [call[0] for call in api.calls] == ["get"]
 
 
 def test_a_secret_that_somebody_wrote_meanwhile_is_not_overwritten() -> None:
-    api = FakeApi()
-    api.refuse("create", "cert", ApiFault(Refusal.STALE, "already exists"))
+    api = with_the_charts_secret()
+    api.refuse("replace", "cert", ApiFault(Refusal.STALE, "the object has been modified"))
     with pytest.raises(ApiFault):
         keeper(api).certificates(NOW)
+    assert "data" not in api.of("Secret")[0]
 
 
 def test_the_api_server_is_told_of_the_authority_once(made: Certificates) -> None:
@@ -165,7 +173,7 @@ class OneHost(aiohttp.abc.AbstractResolver):
 
 def test_the_server_is_trusted_by_its_authority_and_survives_nonsense(tmp_path: Path) -> None:
     async def main() -> None:
-        api, port, seen = FakeApi(), free_port(), []
+        api, port, seen = with_the_charts_secret(), free_port(), []
 
         def injects(namespace: str, pod: Any) -> Injected:
             seen.append((namespace, pod))

@@ -30,9 +30,12 @@ class Keeper:
         self._host = host
 
     def certificates(self, now: datetime) -> Certificates:
-        """Return good certificates, those in the Secret where they are; else make them, and keep them there."""
+        """Return good certificates, those in the Secret where they are; else make them, and keep them there.
+
+        ApiFault NOT_FOUND without a Secret: the chart makes it, and this operator has no right to make any.
+        """
         secret = self._read()
-        known = Certificates.from_secret_data(secret.get("data") or {}) if secret else None
+        known = Certificates.from_secret_data(secret.get("data") or {})
         wanted = renewed(known, self._host, now)
         if wanted != known:
             self._keep(secret, wanted)
@@ -54,28 +57,19 @@ class Keeper:
             self._api.json_patch(MUTATING_WEBHOOKS, None, self._place.configuration, changes)
         return bool(changes)
 
-    def _read(self) -> Object | None:
+    def _read(self) -> Object:
         try:
             return self._api.get(SECRETS, self._place.namespace, self._place.secret)
         except ApiFault as fault:
-            if fault.refusal is Refusal.NOT_FOUND:
-                return None
-            raise
+            if fault.refusal is not Refusal.NOT_FOUND:
+                raise
+            message = f"there is no Secret {self._place.secret}: `helm upgrade` makes it again, empty"
+            raise ApiFault(Refusal.NOT_FOUND, message) from None
 
-    def _keep(self, secret: Object | None, wanted: Certificates) -> None:
+    def _keep(self, secret: Object, wanted: Certificates) -> None:
         """Write the Secret. Whoever wrote it since is not overwritten: ApiFault STALE, and it is read again."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": self._place.secret, "namespace": self._place.namespace},
-            "type": "Opaque",
-            "data": wanted.to_secret_data(),
-        }
-        if secret is None:
-            self._api.create(body)
-        else:
-            wanted_secret = {**secret, "data": body["data"]}
-            self._api.replace(SECRETS, self._place.namespace, self._place.secret, wanted_secret)
+        body = {**secret, "data": wanted.to_secret_data()}
+        self._api.replace(SECRETS, self._place.namespace, self._place.secret, body)
 
 
 def bundle_patch(configuration: Object, bundle: str) -> list[Object]:

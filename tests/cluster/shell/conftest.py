@@ -74,7 +74,7 @@ def operators(plane: Plane, space: str, tmp_path: Path) -> Iterator[Operators]:
 
     def make(kubeconfig: Path | None = None, **settings: str) -> OperatorProcess:
         log = tmp_path / f"operator-{len(made)}.log"
-        own = {"NAMESPACES": space, "OPERATOR_NAMESPACE": space, **QUICK, **settings}
+        own = {"NAMESPACES": space, "OPERATOR_NAMESPACE": space, "ALLOW_LOCAL_URLS": "true", **QUICK, **settings}
         made.append(OperatorProcess(kubeconfig or Path(f"{plane.cluster.home}/admin.kubeconfig"), log, **own))
         return made[-1]
 
