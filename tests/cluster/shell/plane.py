@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -177,6 +178,12 @@ class OperatorProcess:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+    def peak_mib(self) -> int:
+        """Return the most memory that it had resident since it began."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (kibibytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        return round(int(kibibytes) / 1024)
 
     def records(self) -> list[Object]:
         """Return what it logged."""
