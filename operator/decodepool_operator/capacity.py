@@ -18,6 +18,7 @@ from decodepool_operator.devices import Device, Refused, find_device, resource_o
 from decodepool_operator.pools import Pool
 from decodepool_operator.quantities import amount
 from decodepool_operator.state import Object
+from decodepool_operator.templates import refused_template
 
 DEFAULT_CPU_SESSIONS = 8
 """Sessions of a CPU worker that is told neither how many nor how much memory: what `decodepool serve` takes too."""
@@ -41,6 +42,22 @@ class Capacity:
     resource: str | None
     device: str
     placement: str | None = None
+
+
+def planned_for(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:
+    """Plan a worker of the pool, beside whatever it runs. `Refused` too where its engine does not run the model, or the
+    pool's template cannot be used.
+    """
+    refusal = refused_model(pool, facts)
+    if refusal:
+        return Refused("UnsupportedModel", refusal)
+    return refused_template(pool) or find_capacity(pool, facts, seen)
+
+
+def refused_model(pool: Pool, facts: ModelFacts) -> str | None:
+    """Return why the workers' engine refuses a model; None where it runs it."""
+    lines = facts.refusals[pool.kind]
+    return lines[0] if lines else None
 
 
 def find_capacity(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from decodepool_sizing.quantities import format_bytes
 
-from decodepool_operator.capacity import Capacity
+from decodepool_operator.capacity import Capacity, refused_model
 from decodepool_operator.conditions import Finding, Truth
 from decodepool_operator.devices import Refused, resource_of
 from decodepool_operator.measured import TOLERATED_PERCENT, differs
 from decodepool_operator.nodes import PRODUCT_LABEL, labels
 from decodepool_operator.objects.model_files import model_name
-from decodepool_operator.situation import Situation, refused_model
+from decodepool_operator.situation import Situation
 from decodepool_operator.state import Object, Resolved, Unresolved
 from decodepool_operator.texts import count, steady
 from decodepool_operator.troubles import UNSCHEDULABLE, Trouble, condition_of

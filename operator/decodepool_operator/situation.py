@@ -8,7 +8,7 @@ from datetime import datetime
 from decodepool_sizing.facts import ModelFacts
 
 from decodepool_operator.autoscaling import Wish, wish
-from decodepool_operator.capacity import Capacity, find_capacity
+from decodepool_operator.capacity import Capacity, planned_for, refused_model
 from decodepool_operator.census import Census, census
 from decodepool_operator.devices import Refused
 from decodepool_operator.differences import stamped
@@ -29,7 +29,6 @@ from decodepool_operator.rollout import (
     unavailable_workers,
 )
 from decodepool_operator.state import Object, Observed, Resolved, Resolving, Unresolved
-from decodepool_operator.templates import refused_template
 from decodepool_operator.troubles import Look
 
 Key = tuple[str, str]
@@ -136,12 +135,6 @@ def all_ready(workers: Census, wanted: int) -> bool:
     return len(workers.alive) == len(workers.current_ready) == wanted
 
 
-def refused_model(pool: Pool, facts: ModelFacts) -> str | None:
-    """Return why the workers' engine refuses a model; None where it runs it."""
-    lines = facts.refusals[pool.kind]
-    return lines[0] if lines else None
-
-
 def _reading(pool: Pool, observed: Observed, live: dict[Key, Object], now: datetime) -> Reading:
     known = known_facts(pool.raw)
     job = live.get(("Job", pool.child(READER)))
@@ -161,7 +154,7 @@ def _capacity(pool: Pool, observed: Observed, facts: ModelFacts | None) -> Capac
     """A refusal waits for the reader's pod to be gone: where it is told, the pool has no pods."""
     if facts is None or refused_model(pool, facts):
         return None
-    found = refused_template(pool) or find_capacity(pool, facts, observed.nodes)
+    found = planned_for(pool, facts, observed.nodes)
     readers = any((pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL) == READER for pod in observed.pods)
     return None if isinstance(found, Refused) and readers else found
 

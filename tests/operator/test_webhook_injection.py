@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,10 +111,37 @@ def test_a_gpu_sidecar_takes_the_pod_to_the_pools_nodes() -> None:
     assert sidecar(made)["resources"]["limits"]["nvidia.com/gpu"] == "1"
 
 
+def test_what_the_workers_image_and_device_need_of_a_pod_comes_along() -> None:
+    raw = known(host_path_pool(template={"imagePullSecrets": [{"name": "hub"}], "runtimeClassName": "nvidia"}))
+    made = injected(app(imagePullSecrets=[{"name": "own"}]), raw)
+    assert made["spec"]["imagePullSecrets"] == [{"name": "own"}, {"name": "hub"}]
+    assert made["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_another_protocol_on_the_sidecars_port_is_in_nobodys_way() -> None:
+    udp = container("app", ports=[{"containerPort": 8000, "protocol": "UDP"}])
+    assert sidecar(injected(app(containers=[udp])))
+
+
 def unresolved() -> Object:
     raw = host_path_pool()
     condition = {"type": "ModelResolved", "status": "False", "message": "no such file or directory"}
     return {**raw, "status": {"conditions": [condition]}}
+
+
+def cpu_pool(**resources: Any) -> Object:
+    return known(host_path_pool(template={"resources": resources}))
+
+
+def refused_by_the_engine() -> Object:
+    """A pool whose model was read, and has no exact kernels."""
+    raw = host_path_pool()
+    unsupported = replace(facts(), refusals={**facts().refusals, "cpu": ("tensor type IQ1_S has no kernels here",)})
+    return {**raw, "status": {"model": {"source": source_key(raw), "facts": unsupported.to_json()}}}
+
+
+def container(name: str, **parts: Any) -> Object:
+    return {"name": name, "image": "app:1", **parts}
 
 
 DENIED: dict[str, tuple[Object | None, Object, str]] = {
@@ -125,6 +153,34 @@ DENIED: dict[str, tuple[Object | None, Object, str]] = {
         known(gpu_pool(accelerator={"type": "nvidia", "memory": "24Gi", "product": "NVIDIA-L4"})),
         app(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-H200"}),
         "the pod's nodeSelector wants nvidia.com/gpu.product=NVIDIA-H200",
+    ),
+    "no amount of memory": (cpu_pool(limits={"memory": "abc"}), app(), "InvalidResources: template.resources: memory"),
+    "a GPU for a CPU pool": (cpu_pool(limits={"nvidia.com/gpu": "1"}), app(), "InvalidResources: "),
+    "no kernels for it": (refused_by_the_engine(), app(), "UnsupportedModel: tensor type IQ1_S"),
+    "the sidecar's port": (
+        known(host_path_pool()),
+        app(containers=[container("web", ports=[{"containerPort": 8000}])]),
+        "container web has port 8000, which is the sidecar's",
+    ),
+    "the sidecar's volume": (
+        known(host_path_pool()),
+        app(volumes=[{"name": "decodepool-tmp", "emptyDir": {}}]),
+        "a volume named decodepool-tmp",
+    ),
+    "the sidecar's name": (
+        known(host_path_pool()),
+        app(containers=[container("decodepool")]),
+        "a container named decodepool",
+    ),
+    "the sidecar's name on what is none": (
+        known(host_path_pool()),
+        app(initContainers=[container("decodepool")]),
+        "a container named decodepool",
+    ),
+    "another runtime": (
+        known(host_path_pool(template={"runtimeClassName": "nvidia"})),
+        app(runtimeClassName="gvisor"),
+        "the pod's runtimeClassName is gvisor, the pool's nvidia",
     ),
 }
 

@@ -15,12 +15,18 @@ from decodepool_sizing.errors import BadManifest
 from decodepool_sizing.facts import ModelFacts
 
 from decodepool_operator import nodes
-from decodepool_operator.capacity import Capacity, find_capacity
+from decodepool_operator.capacity import Capacity, planned_for
 from decodepool_operator.devices import Refused
 from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL
 from decodepool_operator.objects.common import POD_SECURITY
 from decodepool_operator.objects.model_files import model_files
-from decodepool_operator.objects.worker import CONTAINER_NAME, worker_container, worker_image, worker_volumes
+from decodepool_operator.objects.worker import (
+    CONTAINER_NAME,
+    WORKER_PORT,
+    worker_container,
+    worker_image,
+    worker_volumes,
+)
 from decodepool_operator.pools import Pool, read_pool
 from decodepool_operator.resolution import known_facts
 from decodepool_operator.state import Images, Object
@@ -85,12 +91,46 @@ def with_sidecar(pod: Object, pool: Pool, capacity: Capacity, images: Images, *,
     # Seen by the operator's watch of pods, selected by none of the pool's Services.
     labels.setdefault(POOL_LABEL, "")
     spec = made["spec"]
-    spec["initContainers"] = [*spec.get("initContainers", ()), *own]
     no_token: Object = {"name": NO_TOKEN["name"], "emptyDir": {}}
     volumes = [*(_renamed(each) for each in worker_volumes(pool, files)), no_token]
-    spec["volumes"] = [*spec.get("volumes", ()), *volumes]
+    _check_free(spec, own, volumes)
+    spec["initContainers"] = [*(spec.get("initContainers") or ()), *own]
+    spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
     _place(spec, pool)
+    _carry_over(spec, pool)
     return made
+
+
+def _check_free(spec: Object, own: Iterable[Object], volumes: Iterable[Object]) -> None:
+    """Refuse a pod that has a name already which the sidecar brings, or the port: it would not start, or not answer."""
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    for what, theirs, ours in (("container", containers, own), ("volume", spec.get("volumes") or (), volumes)):
+        taken = {each["name"] for each in theirs} & {each["name"] for each in ours}
+        if taken:
+            raise _CannotInject(f"the pod has a {what} named {min(taken)}, as the sidecar has: name it otherwise")
+    for container in containers:
+        if any(_is_workers(port) for port in container.get("ports") or ()):
+            raise _CannotInject(f"container {container['name']} has port {WORKER_PORT}, which is the sidecar's")
+
+
+def _is_workers(port: Object) -> bool:
+    return bool(port.get("containerPort") == WORKER_PORT and port.get("protocol", "TCP") == "TCP")
+
+
+def _carry_over(spec: Object, pool: Pool) -> None:
+    """Give the pod what the worker's image and device need of a pod as a whole."""
+    given = pool.spec.template
+    if given is None:
+        return
+    secrets = [*(spec.get("imagePullSecrets") or ())]
+    secrets += [dict(each) for each in given.image_pull_secrets if dict(each) not in secrets]
+    if secrets:
+        spec["imagePullSecrets"] = secrets
+    wanted, has = given.runtime_class_name, spec.get("runtimeClassName")
+    if wanted and has not in (None, wanted):
+        raise _CannotInject(f"the pod's runtimeClassName is {has}, the pool's {wanted}")
+    if wanted:
+        spec["runtimeClassName"] = wanted
 
 
 def _planned(raw_pool: Object | None, seen: tuple[Object, ...] | None) -> tuple[Pool, Capacity, ModelFacts]:
@@ -103,7 +143,7 @@ def _planned(raw_pool: Object | None, seen: tuple[Object, ...] | None) -> tuple[
         pool = read_pool(raw_pool)
     except BadManifest as fault:
         raise _CannotInject(f"its spec is not one this operator knows: {fault.faults[0]}") from None
-    capacity = find_capacity(pool, facts, seen)
+    capacity = planned_for(pool, facts, seen)
     if isinstance(capacity, Refused):
         raise _CannotInject(f"{capacity.reason}: {capacity.message}")
     return pool, capacity, facts
@@ -117,7 +157,11 @@ def _condition(raw_pool: Object, kind: str) -> str:
 
 
 def _has_sidecar(pod: Object) -> bool:
-    return any(each["name"] == CONTAINER_NAME for each in pod["spec"].get("initContainers") or ())
+    """Say whether a pod has its sidecar: an init container that only has the name is something else."""
+    return any(
+        each["name"] == CONTAINER_NAME and each.get("restartPolicy") == "Always"
+        for each in pod["spec"].get("initContainers") or ()
+    )
 
 
 def _as_sidecar(worker: Object) -> Object:
