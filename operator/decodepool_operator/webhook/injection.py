@@ -17,12 +17,11 @@ from decodepool_sizing.facts import ModelFacts
 from decodepool_operator import nodes
 from decodepool_operator.capacity import Capacity, planned_for
 from decodepool_operator.devices import Refused
-from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL
+from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL, WORKER_PORT
 from decodepool_operator.objects.common import POD_SECURITY
 from decodepool_operator.objects.model_files import model_files
 from decodepool_operator.objects.worker import (
     CONTAINER_NAME,
-    WORKER_PORT,
     worker_container,
     worker_image,
     worker_volumes,
