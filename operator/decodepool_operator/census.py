@@ -102,7 +102,7 @@ def census(
     look: Look,
 ) -> Census:
     """Count a component's pods. `template` is the present one, None where there is none."""
-    mine = [pod for pod in pods if _is_of(pod, pool.name, component)]
+    mine = [pod for pod in pods if _is_of(pod, pool, component)]
     present: str | None = None if template is None else template["metadata"]["annotations"][TEMPLATE]
     members = [_member(pod, present, reports.get(pod["metadata"]["name"]), look) for pod in mine]
     return Census(tuple(sorted(members, key=lambda each: each.name)))
@@ -154,9 +154,14 @@ def _waits_since(pod: Object) -> datetime | None:
     return times.read(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "False" else None
 
 
-def _is_of(pod: Object, pool_name: str, component: str) -> bool:
+def _is_of(pod: Object, pool: Pool, component: str) -> bool:
+    """Say whether a pod is the component's Deployment's. One that somebody copied to debug it has the labels too."""
     labels = _labels(pod)
-    return labels.get(POOL_LABEL) == pool_name and labels.get(COMPONENT_LABEL) == component
+    is_labelled = labels.get(POOL_LABEL) == pool.name and labels.get(COMPONENT_LABEL) == component
+    owners = [each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")]
+    return is_labelled and any(
+        each["kind"] == "ReplicaSet" and each["name"].startswith(pool.child(component) + "-") for each in owners
+    )
 
 
 def _labels(pod: Object) -> Mapping[str, str]:

@@ -161,9 +161,9 @@ def _degraded(seen: Situation, foreign: list[str], measured: Object | None) -> F
 def _refused_writes(seen: Situation, foreign: list[str]) -> tuple[str, str] | None:
     if foreign:
         return "NameTaken", _taken(foreign)
-    if seen.observed.faults:
-        outdated = seen.observed.faults[0].startswith(OUTDATED_DEFINITION)
-        return "CRDOutdated" if outdated else "ApplyFailed", _refusal(seen)
+    refused = _refused_objects(seen)
+    if refused is not None:
+        return refused
     if seen.wish.conflict is not None:
         message = (
             f"spec.autoscaling is set, but {seen.wish.conflict} scales the pool: remove one of them, "
@@ -171,6 +171,13 @@ def _refused_writes(seen: Situation, foreign: list[str]) -> tuple[str, str] | No
         )
         return "TwoAutoscalers", message
     return None
+
+
+def _refused_objects(seen: Situation) -> tuple[str, str] | None:
+    if not seen.observed.faults:
+        return None
+    outdated = seen.observed.faults[0].startswith(OUTDATED_DEFINITION)
+    return "CRDOutdated" if outdated else "ApplyFailed", _refusal(seen)
 
 
 def _refusal(seen: Situation) -> str:
@@ -208,13 +215,15 @@ def _in_the_way(seen: Situation, before: list[Finding], foreign: list[str]) -> t
     if seen.pool.spec.suspend:
         return "Suspended", "suspended: no workers run"
     blocked = next((each for each in before if each.status != "True"), None)
-    if blocked is not None:
+    if blocked is not None and blocked.status == "False":
         return blocked.reason, blocked.message
-    if not seen.wanted:
+    if blocked is None and not seen.wanted:
         return "NoReplicas", "replicas is 0: no workers run"
     if foreign:
         return "NameTaken", _taken(foreign)
-    return _pods_in_the_way(seen)
+    waits = (blocked.reason, blocked.message) if blocked else _pods_in_the_way(seen)
+    refused = _refused_objects(seen) if waits else None
+    return refused if refused is not None and refused[0] == "ApplyFailed" else waits
 
 
 def _pods_in_the_way(seen: Situation) -> tuple[str, str] | None:

@@ -279,6 +279,7 @@ class Cluster:
             "name": name,
             "uid": f"p{number}",
             "creationTimestamp": times.written(self.now),
+            "ownerReferences": [{"kind": "ReplicaSet", "name": f"{prefix}-{len(prefix)}ab", "controller": True}],
             "owner": owner,
             "template": copy.deepcopy(template),
         }

@@ -187,6 +187,13 @@ def test_what_the_api_refused_is_told(faults: tuple[str, ...], reason: str) -> N
     assert (degraded["status"], degraded["reason"], degraded["message"]) == ("True", reason, faults[0])
 
 
+def test_what_the_api_refused_is_in_the_way_of_what_waits_for_it_and_of_nothing_else() -> None:
+    refused = ("Deployment chat-worker: Invalid: spec.template: too long",)
+    assert told(look(pool(), faults=refused))["reason"] == "ApplyFailed", "no worker starts that cannot be made"
+    outdated = ("the installed CRD is older than this operator and drops status.plan",)
+    assert told(look(pool(), faults=outdated))["reason"] != "CRDOutdated"
+
+
 STEADY = {
     'pods "chat-worker-5d8f-x2vbn" is forbidden': 'pods "worker" is forbidden',
     "back-off 5m0s restarting": "… restarting",

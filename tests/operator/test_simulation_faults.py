@@ -49,6 +49,22 @@ def test_one_failed_pod_is_removed_and_replaced_by_one() -> None:
     assert "failures" not in here.status
 
 
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_a_pod_that_only_bears_a_workers_labels_is_none_and_is_left_alone(phase: str) -> None:
+    """`kubectl debug --copy-to --keep-labels` makes one."""
+    here = cluster(pool(replicas=2))
+    here.settle()
+    before = here.writes
+    one = here.ready_workers()[0]
+    copied = {**one["metadata"], "name": "debugged", "uid": "d1", "ownerReferences": [], "owner": ("Nobody", "x")}
+    here.pods["debugged"] = {**one, "metadata": copied, "status": {**one["status"], "phase": phase}}
+    here.fate = workers_that(Fate())
+    here.run(60)
+    assert "debugged" in here.pods
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert here.writes == before
+
+
 def test_pods_that_fail_again_and_again_are_replaced_ever_more_slowly() -> None:
     here = cluster(pool(replicas=2), fate=workers_that(Fate(fails="UnexpectedAdmissionError")))
     dead = []
