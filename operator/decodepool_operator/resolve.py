@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 ReadSecret = Callable[[str, str], Awaitable[Object]]
 """Namespace and name of a Secret to the Secret; ApiFault where there is none."""
-LookAgain = Callable[[PoolKey, float], None]
+LookAgain = Callable[[PoolKey], None]
 ReadModel = Callable[[str, Mapping[str, str], "str | None"], ModelFacts]
 """URL, headers and known digest to facts; BadModelFile. Runs in a thread."""
 
@@ -118,9 +118,9 @@ class Resolver:
             source.failures += 1
             source.retry_at = asyncio.get_running_loop().time() + delay
         for pool in source.pools:
-            self._look_again(pool, 0.0)
-            if delay:
-                self._look_again(pool, delay)
+            self._look_again(pool)
+            if delay:  # asked for now it would be lost: a pool is due once, at the earliest time asked for
+                asyncio.get_running_loop().call_later(delay, self._look_again, pool)
         source.pools.clear()
 
     async def _answer(self, reading: _Reading) -> Resolution:

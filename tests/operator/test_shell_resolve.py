@@ -12,6 +12,7 @@ from decodepool_operator.names import PoolKey
 from decodepool_operator.resolution import source_key
 from decodepool_operator.resolve import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, READS_AT_ONCE, Resolver, read_model
 from decodepool_operator.state import Object, Resolved, Resolving, Unresolved
+from decodepool_operator.work_queue import WorkQueue
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.facts import ModelFacts, fault_reason
 
@@ -29,8 +30,8 @@ class Room:
         self.answers = list(answers)
         self.secret = secret
         self.reads: list[tuple[str, Mapping[str, str], str | None]] = []
-        self.again: list[tuple[PoolKey, float]] = []
-        self.resolver = Resolver(self._read_secret, lambda key, delay: self.again.append((key, delay)), self._read)
+        self.again: list[PoolKey] = []
+        self.resolver = Resolver(self._read_secret, self.again.append, self._read)
 
     def _read(self, url: str, headers: Mapping[str, str], sha256: str | None) -> ModelFacts:
         self.reads.append((url, headers, sha256))
@@ -61,7 +62,7 @@ def test_a_source_is_read_once_and_its_pools_are_looked_at_then() -> None:
         assert room.resolver.resolution(raw) == Resolving(f"reading the header behind {URL}")
         room.resolver.resolution(twin)
         await room.settle()
-        assert {key for key, _ in room.again} == {KEY, ("team", "twin")}
+        assert set(room.again) == {KEY, ("team", "twin")}
         for _ in range(5):
             assert room.resolver.resolution(raw) == Resolved(facts(), source_key(raw))
         assert len(room.reads) == 1
@@ -92,15 +93,37 @@ def test_a_broken_source_is_tried_again_with_growing_gaps(monkeypatch: pytest.Mo
             for _ in range(10):  # however often the pool is looked at
                 room.resolver.resolution(raw)
             await room.settle()
-            gaps.append(max(delay for _, delay in room.again))
+            gaps.append(_wait_seconds(room.resolver))
             room.again.clear()
             assert room.resolver.resolution(raw) == Unresolved(
                 "NotFound", "the server answers 404 Not Found", source_key(raw)
             )
             _let_time_pass(room.resolver)
         assert len(room.reads) == 8
-        assert gaps[:3] == [FIRST_RETRY_SECONDS, 2 * FIRST_RETRY_SECONDS, 4 * FIRST_RETRY_SECONDS]
-        assert max(gaps) == LONGEST_RETRY_SECONDS
+        assert gaps[:3] == pytest.approx([FIRST_RETRY_SECONDS * times for times in (1, 2, 4)], abs=1.0)
+        assert max(gaps) == pytest.approx(LONGEST_RETRY_SECONDS, abs=1.0)
+
+    run(scenario)
+
+
+def _wait_seconds(resolver: Resolver) -> float:
+    (source,) = resolver._sources.values()
+    return source.retry_at - asyncio.get_running_loop().time()
+
+
+def test_the_next_try_comes_by_itself_though_the_pool_was_looked_at_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("decodepool_operator.resolve.FIRST_RETRY_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        room, raw = Room(BadModelFile("the server answers 404 Not Found"), facts()), pool()
+        queue = WorkQueue(asyncio.get_running_loop().time)
+        resolver = Resolver(room._read_secret, queue.add, room._read)
+        queue.add(KEY)
+        while not isinstance(resolver.resolution(raw), Resolved):
+            key = await asyncio.wait_for(queue.get(), 5)
+            resolver.resolution(raw)
+            queue.done(key)
+        assert len(room.reads) == 2
 
     run(scenario)
 
@@ -192,7 +215,7 @@ def test_slow_servers_of_a_namespace_hold_up_nobody_elses_reading(at_once: int) 
 
         again: list[PoolKey] = []
         room = Room(facts())
-        resolver = Resolver(room._read_secret, lambda key, delay: again.append(key), read)
+        resolver = Resolver(room._read_secret, again.append, read)
         for number in range(at_once):
             slow = pool("slow", model={"source": {"http": {"url": f"http://slow.example/{number}.gguf"}}})
             slow["metadata"]["namespace"] = "busy"
