@@ -71,6 +71,8 @@ class Relay:
             writer.close()
         else:
             await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+            for each in (writer, far_writer):
+                each.close()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -78,9 +80,8 @@ class Relay:
                 await self._passing.wait()
                 writer.write(data)
                 await writer.drain()
+            writer.write_eof()  # whoever has said all may still be answered
         except OSError:
-            pass  # the other side is told by the closing
-        finally:
             writer.close()
 
 

@@ -20,6 +20,7 @@ ENDPOINT_PORT = 80
 
 def up(cluster: Cluster) -> None:
     """Start everything anew, show an answer, and leave it running."""
+    asked_port()
     tools.build()
     archive = images.archive(*images.TARGETS)
     say("starting the cluster")
@@ -62,18 +63,26 @@ def relay(cluster: Cluster) -> int:
     return port
 
 
+def asked_port() -> int | None:
+    """Return $PORT, None where it is not set. ClusterFault if it is no port."""
+    wanted = os.environ.get("PORT", "")
+    if not wanted:
+        return None
+    if not (wanted.isdecimal() and 0 < int(wanted) < 1 << 16):
+        raise ClusterFault(f"PORT={wanted} is not a port")
+    return int(wanted)
+
+
 def free_port() -> int:
     """Return $PORT, or the first port from 8000 that nothing listens on. ClusterFault if there is none."""
-    wanted = os.environ.get("PORT", "")
-    if wanted and not wanted.isdecimal():
-        raise ClusterFault(f"PORT={wanted} is not a port")
-    for port in [int(wanted)] if wanted else PORTS:
+    asked = asked_port()
+    for port in [asked] if asked else PORTS:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if not probe.connect_ex(("127.0.0.1", port)):
                 continue
         return port
-    raise ClusterFault(f"port {wanted or f'{PORTS.start} to {PORTS.stop - 1}'} is taken: PORT=9000 make cluster")
+    raise ClusterFault(f"port {asked or f'{PORTS.start} to {PORTS.stop - 1}'} is taken: PORT=9000 make cluster")
 
 
 def can_connect(port: int) -> bool:

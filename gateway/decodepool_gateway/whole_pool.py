@@ -90,7 +90,7 @@ def no_worker(gateway: Gateway) -> ApiError:
 def summed(workers: Sequence[Worker]) -> dict[str, Any]:
     """Add up workers' reports, in the shape of one: what they do not agree on is null."""
     reports = [worker.report for worker in workers if worker.report is not None]
-    active = sum(report["sessions"]["active"] for report in reports)
+    active = sum(worker.active for worker in workers)
     free = sum(worker.free for worker in workers if worker.admits)
     return {
         "sessions": {"capacity": active + free, "active": active, "free": free},

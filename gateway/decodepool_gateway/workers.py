@@ -84,6 +84,13 @@ class Worker:
         changed = sum(change.by for change in self._changes)
         return max(0, min(self.capacity, int(self.report["sessions"]["free"]) + changed))
 
+    @property
+    def active(self) -> int:
+        """Sessions that it probably holds."""
+        if self.report is None:
+            return 0
+        return self.capacity - self.free if self.admits else int(self.report["sessions"]["active"])
+
     def reported(self, report: Mapping[str, Any], asked_at: float) -> None:
         """Take an answer to `/v1/capacity` that was asked for at `asked_at`."""
         self.report, self.reachable, self._missed = report, True, 0

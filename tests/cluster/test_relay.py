@@ -1,0 +1,48 @@
+"""The relay between this machine and a cluster's network, and the port it listens on."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from decodepool_cluster.linux import ClusterFault
+from decodepool_cluster.relay import Relay
+from decodepool_cluster.up import asked_port
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """A server that answers once its client has said all."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as said:
+                connection.sendall(said.read().upper())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(10)
+
+
+def test_a_client_that_has_said_all_is_still_answered(echo: int) -> None:
+    with Relay("127.0.0.1", echo) as relay, socket.create_connection(("127.0.0.1", relay.port), 10) as client:
+        client.sendall(b"hello")
+        client.shutdown(socket.SHUT_WR)
+        assert client.makefile("rb").read() == b"HELLO"
+
+
+@pytest.mark.parametrize("wanted", ["0", "65536", "99999", "-1", "http", "8000 "])
+def test_what_is_no_port_is_said_before_anything_starts(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", wanted)
+    with pytest.raises(ClusterFault, match="is not a port"):
+        asked_port()
+
+
+@pytest.mark.parametrize(("wanted", "port"), [("", None), ("9000", 9000)])
+def test_a_port_may_be_asked_for(wanted: str, port: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PORT", wanted)
+    assert asked_port() == port
