@@ -59,6 +59,12 @@ def serve(
         str | None,
         typer.Option(metavar="UID", help="Mark sessions' ids as this worker's, so that a pool's gateway finds them."),
     ] = None,
+    local_clients: Annotated[
+        bool,
+        typer.Option(
+            "--local-clients", help="Serve clients of this machine, or pod, alone; probes and counts are anybody's."
+        ),
+    ] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
     lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
     inherited: Annotated[int | None, typer.Option(hidden=True, min=3, help="Listen on this descriptor.")] = None,
@@ -67,12 +73,12 @@ def serve(
     memory_bytes, reserve_bytes = amount_option(memory, "--memory"), amount_option(cache_reserve, "--cache-reserve")
     if name is not None and not (name.strip() and name.isprintable()):
         raise bad_input(f"--name: {name!r} is no name")
-    service = Service(_keys(api_keys), tag=_tag(worker_tag_of))
+    service = Service(_keys(api_keys), tag=_tag(worker_tag_of), local_clients=local_clients)
     runnable_model(file, kv_type)
     configure_logging(as_json=log_json)
     listening = listener(host, port) if inherited is None else inherited_socket(inherited)
     url = url_of(listening)
-    if not (service.keys.keys or is_loopback(listening)):
+    if not (service.keys.keys or local_clients or is_loopback(listening)):
         logger.warning("anybody who reaches %s may use it: --api-keys FILE asks for a key", listening.getsockname()[0])
 
     def load() -> Served:

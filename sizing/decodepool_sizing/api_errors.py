@@ -32,6 +32,7 @@ FAULTS: dict[str, Fault] = {
     "template_failed": Fault(400, INVALID),
     "context_length_exceeded": Fault(400, INVALID),
     "invalid_api_key": Fault(401, "authentication_error"),
+    "not_local": Fault(403, "permission_error"),
     "unknown_route": Fault(404, INVALID),
     "unknown_session": Fault(404, INVALID),
     "model_not_found": Fault(404, INVALID),

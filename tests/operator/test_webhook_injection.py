@@ -67,6 +67,10 @@ def test_the_sidecar_is_planned_as_the_pools_workers_are() -> None:
     assert f"--drain-timeout={DRAIN_SECONDS}" in arguments
 
 
+def test_the_sidecar_serves_its_own_pod_alone() -> None:
+    assert "--local-clients" in sidecar(injected(app()))["args"]
+
+
 def test_names_of_what_is_brought_never_collide() -> None:
     made = injected(app(), known(pool()))
     volumes = [each["name"] for each in made["spec"]["volumes"]]

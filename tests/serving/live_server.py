@@ -44,6 +44,7 @@ def live_worker(
     load: bool = True,
     step_seconds: float = 0.0,
     tag: str | None = None,
+    local_clients: bool = False,
 ) -> Iterator[Live]:
     """Run a worker that serves the byte model; with `load` False it stays at loading."""
     gate = Gate(step_seconds)
@@ -52,7 +53,7 @@ def live_worker(
     def serve(service: Service) -> Served:
         return served_bytes(service, engine, context_tokens=context_tokens, sessions=sessions)
 
-    with live_server(serve if load else None, keys, tag) as server:
+    with live_server(serve if load else None, keys, tag, local_clients=local_clients) as server:
         try:
             yield Live(server.url, server.port, server.service, server.loop, engine, gate)
         finally:
@@ -61,14 +62,19 @@ def live_worker(
 
 @contextmanager
 def live_server(
-    serve: Callable[[Service], Served] | None, keys: tuple[bytes, ...] = (), tag: str | None = None
+    serve: Callable[[Service], Served] | None,
+    keys: tuple[bytes, ...] = (),
+    tag: str | None = None,
+    *,
+    local_clients: bool = False,
 ) -> Iterator[Server]:
     """Run a worker that serves what `serve` makes on its event loop; nothing yet, where that is None."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="live-server")
     thread.start()
     listener = listening_socket("127.0.0.1", 0)
-    service, stack = asyncio.run_coroutine_threadsafe(_start(listener, serve, ApiKeys(keys), tag), loop).result(60)
+    made = Service(ApiKeys(keys), tag=tag, local_clients=local_clients)
+    service, stack = asyncio.run_coroutine_threadsafe(_start(listener, serve, made), loop).result(60)
     try:
         yield Server(url_of(listener), listener.getsockname()[1], service, loop)
     finally:
@@ -79,9 +85,9 @@ def live_server(
 
 
 async def _start(
-    listener: socket.socket, serve: Callable[[Service], Served] | None, keys: ApiKeys, tag: str | None
+    listener: socket.socket, serve: Callable[[Service], Served] | None, service: Service
 ) -> tuple[Service, AsyncExitStack]:
-    service, stack = Service(keys, tag=tag), AsyncExitStack()
+    stack = AsyncExitStack()
     await stack.enter_async_context(listening(build_application(service), service, listener))
     if serve is not None:
         served = serve(service)

@@ -3,7 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from decodepool_worker.serving.auth import ApiKeys, KeyFileError
+from decodepool_worker.serving import auth
+from decodepool_worker.serving.auth import ApiKeys, KeyFileError, is_from_here
+
+from tests.serving.live_server import live_worker
 
 
 def test_keys_are_lines_and_comments_are_not(tmp_path: Path) -> None:
@@ -19,3 +22,32 @@ def test_a_file_without_a_key_is_refused_rather_than_left_open(tmp_path: Path, c
         path.write_bytes(content)
     with pytest.raises(KeyFileError, match="keys"):
         ApiKeys.from_file(path)
+
+
+@pytest.mark.parametrize(
+    ("peer", "here", "answer"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("10.1.0.7", "10.1.0.7", True),
+        ("10.1.0.8", "10.1.0.7", False),
+        ("fe80::1%eth0", "fe80::2", False),
+    ],
+)
+def test_who_is_on_this_machine_or_in_this_pod_is_from_here(peer: str, here: str, answer: bool) -> None:
+    assert is_from_here(peer, here) is answer
+
+
+def test_a_worker_for_local_clients_serves_them() -> None:
+    with live_worker(local_clients=True) as live:
+        assert live.call("POST", "/v1/sessions", {"prompt": "A"}).status == 201
+
+
+def test_a_worker_for_local_clients_tells_others_its_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "is_from_here", lambda peer, here: False)
+    with live_worker(local_clients=True) as live:
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/capacity"):
+            assert live.call("GET", path).status == 200, path
+        for method, path in (("POST", "/v1/sessions"), ("GET", "/v1/sessions"), ("GET", "/v1/live"), ("GET", "/x")):
+            answer = live.call(method, path)
+            assert (answer.status, answer.json["error"]["code"]) == (403, "not_local"), path

@@ -171,6 +171,9 @@ def _as_sidecar(worker: Object) -> Object:
         f"--drain-timeout={DRAIN_SECONDS}" if argument.startswith("--drain-timeout=") else argument
         for argument in made["args"]
     ]
+    # Policies cannot say this: one that leaves the application's own ports open would open them where another keeps
+    # them closed.
+    made["args"].append("--local-clients")
     port_name = made["ports"][0]["name"]
     made["ports"] = [{**made["ports"][0], "name": CONTAINER_NAME}]
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):

@@ -13,6 +13,7 @@ from aiohttp import HttpVersion11, web
 from decodepool_sizing.api_errors import ApiError
 from decodepool_sizing.version import release
 
+from decodepool_worker.serving.auth import check_local
 from decodepool_worker.serving.connections import Connection
 from decodepool_worker.serving.openapi import document
 from decodepool_worker.serving.requests import json_answer
@@ -32,6 +33,8 @@ CLIENT_CLOSED = 499
 """What a request is counted as when its client left first; nobody gets this status."""
 
 PUBLIC_PATHS = frozenset(route.path for route in ROUTES if route.public)
+COUNTED_PATHS = PUBLIC_PATHS | {"/v1/capacity"}
+"""What a worker for local clients answers to anybody: probes, metrics, and what it holds, which an operator counts."""
 
 
 def build_application(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES) -> web.Application:
@@ -102,9 +105,12 @@ async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse
 
 @web.middleware
 async def keyed(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Ask for the API key, except where the route is public."""
+    """Ask for the API key and, of a worker for local clients, for one of these; except where the route is public."""
+    service = service_of(request)
+    if service.local_clients and request.path not in COUNTED_PATHS:
+        check_local(request)
     if request.path not in PUBLIC_PATHS:
-        service_of(request).keys.check(request)
+        service.keys.check(request)
     return await handler(request)
 
 

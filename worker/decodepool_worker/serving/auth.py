@@ -1,8 +1,9 @@
-"""API keys from a file, and the requests that they open."""
+"""Who may use the API: who has a key out of a file, and where that was asked for, only who is on this machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from aiohttp import web
@@ -35,3 +36,16 @@ class ApiKeys:
         """Raise `ApiError` 401 unless the request carries one of the keys as `Authorization: Bearer KEY`."""
         if self.keys and not opens(self.keys, request.headers.get("Authorization", "")):
             raise ApiError("invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY")
+
+
+def check_local(request: web.BaseRequest) -> None:
+    """Raise `ApiError` 403 unless the request comes from this machine, or from this pod."""
+    transport = request.transport
+    peer, here = (transport.get_extra_info(name) if transport else None for name in ("peername", "sockname"))
+    if not (peer and here and is_from_here(str(peer[0]), str(here[0]))):
+        raise ApiError("not_local", "this worker serves the applications of its own machine or pod alone")
+
+
+def is_from_here(peer: str, here: str) -> bool:
+    """Tell whether a connection's other end is on this machine, given both addresses."""
+    return peer == here or ip_address(peer.partition("%")[0]).is_loopback

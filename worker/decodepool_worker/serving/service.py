@@ -62,10 +62,18 @@ class Served:
 class Service:
     """One worker process as its handlers see it."""
 
-    def __init__(self, keys: ApiKeys | None = None, metrics: Metrics | None = None, *, tag: str | None = None) -> None:
+    def __init__(
+        self,
+        keys: ApiKeys | None = None,
+        metrics: Metrics | None = None,
+        *,
+        tag: str | None = None,
+        local_clients: bool = False,
+    ) -> None:
         self.phase = Phase.LOADING
         self.keys = keys or ApiKeys()
         self.tag = tag
+        self.local_clients = local_clients
         self.metrics = metrics or Metrics()
         self.offload = Offload()
         self.history = History(self.stats, lambda: self.metrics.stepping_seconds)
