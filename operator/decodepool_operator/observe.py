@@ -37,6 +37,7 @@ class World:
             resolution=self.resolver.resolution(pool),
             has_pod_monitors=self.has_pod_monitors,
             queued=self.reports.queued(key),
+            operator_namespace=self.settings.own_namespace,
             faults=self.notices + self.faults.get(key, ()),
         )
 

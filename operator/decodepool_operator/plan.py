@@ -72,7 +72,7 @@ def _wanted(seen: Situation) -> Iterator[Object]:
     yield from accounts(pool)
     yield client_service(pool)
     yield workers_service(pool)
-    yield network_policy(pool)
+    yield network_policy(pool, seen.observed.operator_namespace)
     yield disruption_budget(pool, WORKER)
     yield disruption_budget(pool, GATEWAY)
     if seen.observed.has_pod_monitors:

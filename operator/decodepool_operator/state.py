@@ -79,7 +79,7 @@ class Observed:
     name: a worker that did not answer is missing, which is not zero. `resolution`: what was read of an `http` source,
     None where nothing was asked (other sources are read by a Job, whose pods are in `pods`). `queued` is the sessions
     that wait at the gateways, None where unknown. `faults`: one stable line for each thing that the API refused when
-    the last plan was carried out.
+    the last plan was carried out. `operator_namespace`: where the operator itself runs.
     """
 
     images: Images
@@ -91,6 +91,7 @@ class Observed:
     has_pod_monitors: bool = False
     queued: int | None = None
     faults: tuple[str, ...] = ()
+    operator_namespace: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,8 +281,10 @@ def test_a_template_changes_its_digest_and_a_status_does_not() -> None:
 
 
 def test_workers_are_reached_by_their_gateways_the_operator_and_monitoring_alone() -> None:
-    policy = network_policy(read_pool(pool()))
+    policy = network_policy(read_pool(pool()), "decodepool-system")
     (rule,) = policy["spec"]["ingress"]
+    (operator,) = [each for each in rule["from"] if "operator" in str(each["podSelector"])]
+    assert operator["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "decodepool-system"}}
     assert len(rule["from"]) == 3
     assert all("podSelector" in source for source in rule["from"])
     assert rule["ports"] == [{"port": 8000, "protocol": "TCP"}]

@@ -42,13 +42,16 @@ def workers_service(pool: Pool) -> Object:
     return made(pool, "v1", "Service", pool.child("workers"), WORKER, spec=spec)
 
 
-def network_policy(pool: Pool) -> Object:
-    """Return who may reach a worker: the pool's gateways, the operator, and monitoring."""
+def network_policy(pool: Pool, operator_namespace: str) -> Object:
+    """Return who may reach a worker: the pool's gateways, the operator in its own namespace, since labels are anybody's
+    elsewhere, and monitoring.
+    """
     everywhere: Object = {"namespaceSelector": {}}
+    home: Object = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}}
     operator = {"matchLabels": {NAME_LABEL: PRODUCT_NAME, COMPONENT_LABEL: "operator"}}
     sources = [
         {"podSelector": {"matchLabels": {POOL_LABEL: pool.name, COMPONENT_LABEL: GATEWAY}}},
-        {**everywhere, "podSelector": operator},
+        {**home, "podSelector": operator},
         {**everywhere, "podSelector": {"matchLabels": {NAME_LABEL: "prometheus"}}},
     ]
     spec = {
