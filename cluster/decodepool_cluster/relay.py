@@ -69,8 +69,10 @@ class Relay:
             far_reader, far_writer = await asyncio.open_connection(*self.target)
         except OSError:
             writer.close()
-        else:
+            return
+        try:
             await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+        finally:
             for each in (writer, far_writer):
                 each.close()
 

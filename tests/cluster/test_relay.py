@@ -32,7 +32,8 @@ def test_a_client_that_has_said_all_is_still_answered(echo: int) -> None:
     with Relay("127.0.0.1", echo) as relay, socket.create_connection(("127.0.0.1", relay.port), 10) as client:
         client.sendall(b"hello")
         client.shutdown(socket.SHUT_WR)
-        assert client.makefile("rb").read() == b"HELLO"
+        with client.makefile("rb") as answer:
+            assert answer.read() == b"HELLO"
 
 
 @pytest.mark.parametrize("wanted", ["0", "65536", "99999", "-1", "http", "8000 "])
