@@ -10,9 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from decodepool_operator.carry_out import FORCES
+from decodepool_operator.carry_out import FORCES, Carrier
 from decodepool_operator.faults import ApiFault
 from decodepool_operator.kinds import EVENTS, POOLS, Kind
+from decodepool_operator.metrics import Metrics
+from decodepool_operator.state import Plan
 
 from tests.cluster.shell.plane import DEPLOYMENTS, TESTER, OperatorProcess, Plane, until
 
@@ -131,6 +133,32 @@ def test_a_child_that_is_deleted_comes_back(plane: Plane, space: str, model: str
     for kind, name in (("Deployment", "chat-worker"), ("Service", "chat")):
         plane.delete(DEPLOYMENTS if kind == "Deployment" else SERVICES, space, name)
     until(lambda: plane.children(space) == made, "every child to be there again")
+
+
+def test_a_child_that_loses_its_label_gets_it_again_and_is_known_again(
+    plane: Plane, space: str, model: str, operator: OperatorProcess
+) -> None:
+    plane.make(space, "chat", model, sessionsPerWorker=4)
+    until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
+    made, label = plane.children(space), "app.kubernetes.io/managed-by"
+    plane.change(SERVICES, space, "chat", {"metadata": {"labels": {label: None}}})
+    until(lambda: label in plane.api.get(SERVICES, space, "chat")["metadata"]["labels"], "the label to be back")
+    time.sleep(5)
+    writes = operator.metric(WRITES)
+    plane.change(POOLS, space, "chat", {"metadata": {"labels": {"looked-at": "again"}}})
+    time.sleep(5)
+    assert operator.metric(WRITES) == writes, "what is not known is written at every look"
+    assert plane.children(space) == made
+
+
+def test_a_pool_that_was_scaled_since_it_was_looked_at_is_not_scaled_over(plane: Plane, space: str, model: str) -> None:
+    plane.make(space, "chat", model)
+    carrier, seen = Carrier(plane.api, Metrics()), plane.pool(space, "chat")
+    plane.set_spec(space, "chat", replicas=5)
+    assert carrier.carry_out(seen, Plan(replicas=2), {}).faults == []
+    assert plane.pool(space, "chat")["spec"]["replicas"] == 5
+    assert carrier.carry_out(plane.pool(space, "chat"), Plan(replicas=2), {}).faults == []
+    assert plane.pool(space, "chat")["spec"]["replicas"] == 2
 
 
 def test_a_strangers_service_is_not_taken_over_and_its_name_is_used_once_it_is_free(
