@@ -87,9 +87,31 @@ def by_job(pool: Object, wanted: Object, job: Object | None, pods: tuple[Object,
     if failed is None and not same_stamp(wanted, job):
         return Reading(before or Resolving("a reader Job with the present template is made"), discards=True)
     if failed is None:
-        return Reading(before or _waiting(mine, job, pool, now), due=None if mine else _late(job, now))
+        told = _without_image_volumes(pool, mine, key) or before or _waiting(mine, job, pool, now)
+        return Reading(told, due=None if mine else _late(job, now))
     due = _retry_time(pool, job, now)
     return Reading(failed, discards=now >= due, due=due)
+
+
+NO_IMAGE_VOLUMES = (
+    "the node's container runtime does not mount images as volumes, as containerd does since 2.1: "
+    "have the file on a claim or behind a URL, or a newer runtime"
+)
+
+
+def _without_image_volumes(pool: Object, pods: list[Object], key: str) -> Unresolved | None:
+    """Return what is to be said where a reader's container cannot be made for want of its image: such a runtime finds
+    the mount's source empty. The kubelet goes on trying.
+    """
+    if not pool["spec"]["model"]["source"].get("image"):
+        return None
+    statuses = [each for pod in pods for each in pod.get("status", {}).get("containerStatuses") or ()]
+    waits = [each.get("state", {}).get("waiting") or {} for each in statuses]
+    if not any(
+        each.get("reason") == "CreateContainerError" and 'mkdir ""' in each.get("message", "") for each in waits
+    ):
+        return None
+    return Unresolved("ImageVolumesUnsupported", f"{source_text(pool)}: {NO_IMAGE_VOLUMES}", key)
 
 
 def located(pool: Object, failed: Unresolved | None) -> Unresolved | None:

@@ -7,15 +7,18 @@ import re
 MAX_CHARACTERS = 400
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z?|\bback-off \d+m?\d*s?\b")
 _UIDS = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_CONTAINERS = re.compile(r'container "[0-9a-f]{64}"')
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def steady(text: str, pool_name: str) -> str:
-    """Return a message without what changes from look to look: names of pods, times, uids. Else every status write
+    """Return a message without what changes from look to look: names of pods, times, ids. Else every status write
     would be news, and wake the operator for the next.
     """
     pod = re.compile(rf"\b{re.escape(pool_name)}-(worker|gateway|reader)-[a-z0-9]{{1,10}}(-[a-z0-9]{{5}})?\b")
-    plain = _CONTROL.sub(" ", pod.sub(r"\1", _UIDS.sub("…", _TIMES.sub("…", text)))).strip()
+    plain = _CONTROL.sub(
+        " ", pod.sub(r"\1", _CONTAINERS.sub("container …", _UIDS.sub("…", _TIMES.sub("…", text))))
+    ).strip()
     return plain if len(plain) <= MAX_CHARACTERS else plain[: MAX_CHARACTERS - 1] + "…"
 
 
