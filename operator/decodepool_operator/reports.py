@@ -107,7 +107,7 @@ class Reports:
         await self._poll_all(session, keys)
 
     async def _poll_all(self, session: aiohttp.ClientSession, keys: Iterable[PoolKey]) -> None:
-        """Poll pools at once. One that cannot be polled, for whatever reason, is no reason for another to go unasked."""
+        """Poll pools at once. One that cannot be polled, whatever the reason, leaves no other unasked."""
         limit = asyncio.Semaphore(POLLS_AT_ONCE)
         polls = {key: self._poll_pool(session, limit, key) for key in keys}
         for key, fault in zip(polls, await asyncio.gather(*polls.values(), return_exceptions=True), strict=True):

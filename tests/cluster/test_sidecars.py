@@ -27,8 +27,8 @@ RENEWED_SECONDS = 90
 """The operator looks at its certificates every minute."""
 ONE_ANSWER = """
 import json, urllib.request
-body = {"model": "beside", "messages": [{"role": "user", "content": "What is the capital of France?"}], "max_tokens": 16,
-        "temperature": 0}
+question = {"role": "user", "content": "What is the capital of France?"}
+body = {"model": "beside", "messages": [question], "max_tokens": 16, "temperature": 0}
 request = urllib.request.Request("http://127.0.0.1:8000/v1/chat/completions", json.dumps(body).encode(),
                                  {"content-type": "application/json"})
 with urllib.request.urlopen(request) as answer:
