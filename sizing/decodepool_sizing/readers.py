@@ -1,5 +1,5 @@
-"""Where model bytes come from: files here, URLs in `ranged_http`. With `host`, the only modules of this room that
-touch the world.
+"""Where model bytes come from: files here, URLs in `ranged_http` over `http_connections`. With `host`, the only modules
+of this room that touch the world.
 """
 
 from __future__ import annotations

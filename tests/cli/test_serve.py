@@ -40,7 +40,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 @pytest.mark.slow
 def test_it_says_in_one_line_where_it_is_and_ends_with_zero(start: Start, untold: Path) -> None:
     port = free_port()
-    worker = start("serve", untold, "--context=64", "--sessions=3", f"--port={port}", "--name=nameless")
+    options = ("--context=64", "--sessions=3", f"--port={port}", "--name=nameless", "--local-clients")
+    worker = start("serve", untold, *options)
     worker.says("ready")
     line = worker.out.read_text()
     assert line.count("\n") == 1

@@ -57,7 +57,7 @@ class Room:
         self.queue = WorkQueue(time.monotonic)
         self.metrics = Metrics()
         reports = Reports(self.store, self._no_secret, self.queue.add)
-        settings = Settings(IMAGES)
+        settings = Settings(IMAGES, own_namespace="decodepool-system")
         self.world = World(settings, self.store, reports, Resolver(self._no_secret, self.queue.add))
         writers = Writers(Carrier(self.api, self.metrics), Recorder(self.api))  # type: ignore[arg-type]
         self.reconciler = Reconciler(
@@ -238,3 +238,14 @@ def test_a_rollout_that_moves_is_followed_without_delay() -> None:
         return waits
 
     assert max(asyncio.run(rollout(Room(follows)))) < 1
+
+
+def test_the_planner_is_told_where_the_operator_itself_is() -> None:
+    seen: list[Observed] = []
+
+    def looks(raw: Object, observed: Observed, now: datetime) -> Plan:
+        seen.append(observed)
+        return Plan()
+
+    Room(looks).look()
+    assert seen[0].operator_namespace == "decodepool-system"
