@@ -60,7 +60,7 @@ test-cluster: $(STAMP) model ## the suite on a real cluster; says what it needs 
 	$(RUN) pytest -m cluster -rs
 
 .PHONY: cluster
-cluster: $(STAMP) model ## start a real local cluster with a pool in it (needs root; 15 minutes at first, then seconds)
+cluster: $(STAMP) model ## start a real local cluster with a pool in it, anew (needs root; ten minutes or more at first)
 	@$(RUN) python -m decodepool_cluster up
 
 .PHONY: cluster-down

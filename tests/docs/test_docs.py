@@ -107,7 +107,7 @@ def test_the_readmes_session_runs_as_written() -> None:
         if "S=http" in block
     )
     with live_worker() as worker:
-        script = block.replace("http://127.0.0.1:8000", worker.url).replace(
+        script = block.replace("http://127.0.0.1:${PORT:-8000}", worker.url).replace(
             "curl ", "curl --show-error --fail-with-body "
         )
         done = subprocess.run(
