@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.error
+import urllib.request
 from typing import Any
 
 import pytest
@@ -39,6 +41,15 @@ def is_ready(cluster: Cluster, kind: str, name: str, namespace: str, condition: 
     return any(each["type"] == condition and each["status"] == "True" for each in conditions)
 
 
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code
+
+
 def test_an_application_finds_its_model_on_localhost(cluster: Cluster, namespace: str) -> None:
     cluster.apply(pool(), namespace=namespace)
     planned = ("decodepool", "beside", namespace, "CapacityPlanned")
@@ -50,6 +61,9 @@ def test_an_application_finds_its_model_on_localhost(cluster: Cluster, namespace
         "/bin/busybox", "wget", "-qO-", "http://127.0.0.1:8000/v1/capacity",
     )  # fmt: skip
     assert json.loads(told)["sessions"] == {"capacity": 2, "active": 0, "free": 2}
+    address = cluster.get("pod", "app", namespace)["status"]["podIP"]
+    assert status_of(f"http://{address}:8000/v1/capacity") == 200, "the operator counts"
+    assert status_of(f"http://{address}:8000/v1/sessions") == 403, "nobody else is served"
 
     def counted() -> dict[str, Any]:
         status: dict[str, Any] = cluster.get("decodepool", "beside", namespace)["status"]
