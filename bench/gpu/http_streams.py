@@ -25,9 +25,9 @@ from typing import Any
 import aiohttp
 from decodepool_cli.measuring import copy_context, time_decode, time_prefill
 from decodepool_cli.provenance import provenance
+from decodepool_sizing.api_keys import ApiKeys
 from decodepool_sizing.kv import pages
 from decodepool_worker.engine.open import Loaded, Wanted, open_named_shape
-from decodepool_worker.serving.auth import ApiKeys
 from decodepool_worker.serving.loading import served_from
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service

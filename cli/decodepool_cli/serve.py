@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
+from decodepool_sizing.api_keys import ApiKeys, KeyFileError
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.session_ids import worker_tag
-from decodepool_worker.serving.auth import ApiKeys, KeyFileError
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service

@@ -94,7 +94,7 @@ class Cluster:
         if os.path.ismount(self.network):  # Path.is_mount is False for a file
             run(["umount", str(self.network)])
         linux.remove_cgroup(self.cgroup)
-        shutil.rmtree(self.home, ignore_errors=True)
+        making.remove(self.home, last=MARK)
 
     def is_running(self) -> bool:
         """Tell whether the API server answers."""

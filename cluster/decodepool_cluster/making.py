@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from decodepool_cluster import addresses, linux, parts, settings
@@ -59,3 +61,17 @@ def node(home: Path, name: str, cgroup: str) -> dict[str, str]:
 def write(path: Path, content: object) -> None:
     """Write a text as it is, anything else as JSON."""
     path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1))
+
+
+def remove(folder: Path, last: str) -> None:
+    """Remove a folder, the file that says whose it is last: whoever is cut short here can be followed up."""
+    if not folder.exists():
+        return
+    for each in folder.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)
+        elif each.name != last:
+            each.unlink()
+    (folder / last).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()

@@ -9,6 +9,6 @@
 | `routes`, `application`, `connections` | the table of endpoints; what every request passes; the clients' connections |
 | `new_sessions`, `kept_sessions`, `whole_pool` | the three ways that a request can go |
 | `bodies`, `headers`, `relay`, `event_blocks` | a request on its way to a worker, an answer on its way back |
-| `gateway`, `key_file`, `metrics`, `logs` | what all of them share |
+| `gateway`, `metrics`, `logs` | what all of them share |
 | `live_api`, `live_pool`, `live/` | the live page |
 """

@@ -100,7 +100,7 @@ async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse
 async def keyed(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Ask for the API key, except where the route is public."""
     if request.path not in PUBLIC_PATHS:
-        gateway_of(request).keys.check(request)
+        gateway_of(request).keys.check(request.headers.get("Authorization", ""))
     return await handler(request)
 
 

@@ -14,10 +14,10 @@ from typing import Annotated
 
 import typer
 import uvloop
+from decodepool_sizing.api_keys import ApiKeys, KeyFileError
 
 from decodepool_gateway.discovery import Discovery
 from decodepool_gateway.discovery.listed import ListedWorker, ListedWorkers
-from decodepool_gateway.key_file import KeyFile, KeyFileError
 from decodepool_gateway.logs import configure_logging
 from decodepool_gateway.placements import QueueLimits
 from decodepool_gateway.server import GatewayOptions, serve_until_stopped
@@ -70,9 +70,9 @@ def gateway(
         return runner.run(serve_until_stopped(options, listener))
 
 
-def _keys(path: Path | None) -> KeyFile:
+def _keys(path: Path | None) -> ApiKeys:
     try:
-        return KeyFile(path)
+        return ApiKeys() if path is None else ApiKeys.from_file(path)
     except KeyFileError as error:
         raise typer.BadParameter(str(error), param_hint="--api-keys") from None
 

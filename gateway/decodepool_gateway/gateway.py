@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import aiohttp
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_sizing.api_keys import ApiKeys
 
 from decodepool_gateway.bodies import Bodies
 from decodepool_gateway.headers import to_worker
-from decodepool_gateway.key_file import KeyFile
 from decodepool_gateway.live_pool import LivePool
 from decodepool_gateway.metrics import Metrics
 from decodepool_gateway.placements import Placements, QueueLimits
@@ -25,7 +25,7 @@ from decodepool_gateway.workers import Worker
 class Gateway:
     """One gateway process as its handlers see it. Make it on the event loop."""
 
-    def __init__(self, name: str, keys: KeyFile, limits: QueueLimits) -> None:
+    def __init__(self, name: str, keys: ApiKeys, limits: QueueLimits) -> None:
         self.name = name
         self.keys = keys
         self.pool = Pool()

@@ -16,12 +16,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from aiohttp import web
+from decodepool_sizing.api_keys import LOOK_SECONDS, ApiKeys
 
 from decodepool_gateway.application import build_application
 from decodepool_gateway.connections import Connections, connection_limit
 from decodepool_gateway.discovery import Discovery
 from decodepool_gateway.gateway import Gateway
-from decodepool_gateway.key_file import KeyFile
 from decodepool_gateway.placements import QueueLimits
 from decodepool_gateway.polling import Poller
 
@@ -41,7 +41,7 @@ class GatewayOptions:
 
     pool: str
     discovery: Discovery
-    keys: KeyFile
+    keys: ApiKeys
     queue: QueueLimits = field(default_factory=QueueLimits)
     drain_timeout_seconds: float = 30.0
     lifeline: int | None = None
@@ -68,7 +68,13 @@ async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) 
 def background(gateway: Gateway, options: GatewayOptions) -> list[Coroutine[None, None, None]]:
     """Return what runs beside the requests: discovery, polls, the key file, the live page's lines."""
     poller = Poller(gateway.pool, gateway.upstream)
-    return [poller.run(), options.discovery.run(poller.discovered), options.keys.follow(), gateway.live.run()]
+    return [poller.run(), options.discovery.run(poller.discovered), _follow(options.keys), gateway.live.run()]
+
+
+async def _follow(keys: ApiKeys) -> None:
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        keys.reread()
 
 
 @asynccontextmanager

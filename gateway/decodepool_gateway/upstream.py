@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+from decodepool_sizing.api_keys import ApiKeys
 from yarl import URL
 
-from decodepool_gateway.key_file import KeyFile
 from decodepool_gateway.sockets import set_liveness
 from decodepool_gateway.workers import Worker
 
@@ -45,7 +45,7 @@ class WorkerLost(WorkerFault):
 class Upstream:
     """Requests to workers. Make it on the event loop."""
 
-    def __init__(self, keys: KeyFile) -> None:
+    def __init__(self, keys: ApiKeys) -> None:
         self._keys = keys
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, socket_factory=_socket),

@@ -1,9 +1,63 @@
-"""API keys as a file has them: one a line, blank lines and `#` comments apart."""
+"""API keys out of a file: one a line, blank lines and `#` comments apart; read again when the file changes."""
 
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Sequence
+from pathlib import Path
+
+from decodepool_sizing.api_errors import ApiError
+
+LOOK_SECONDS = 2.0
+"""How often whoever serves by a key file looks at it again."""
+
+logger = logging.getLogger("decodepool.keys")
+
+
+class KeyFileError(ValueError):
+    """A key file that cannot be read, or holds no key."""
+
+
+class ApiKeys:
+    """The keys that open an API. Without any, it is open. Those of a file change without a restart."""
+
+    def __init__(self, keys: Sequence[bytes] = (), path: Path | None = None) -> None:
+        self.keys = tuple(keys)
+        self._path = path
+
+    @classmethod
+    def from_file(cls, path: Path) -> ApiKeys:
+        """Read a key file; raise `KeyFileError` rather than serve without the keys that were asked for."""
+        return cls(_read(path), path)
+
+    def check(self, authorization: str) -> None:
+        """Raise `ApiError` 401 unless an `Authorization` header carries one of the keys as `Bearer KEY`."""
+        if self.keys and not opens(self.keys, authorization):
+            raise ApiError("invalid_api_key", "a valid API key is needed: Authorization: Bearer KEY")
+
+    def reread(self) -> None:
+        """Take the file's keys as they are now. One without a key changes nothing: it would open the API."""
+        if self._path is None:
+            return
+        try:
+            keys = _read(self._path)
+        except KeyFileError as error:
+            logger.error("%s: the keys of before stay", error)
+            return
+        if keys != self.keys:
+            logger.info("%d API keys, read again from %s", len(keys), self._path)
+            self.keys = keys
+
+
+def _read(path: Path) -> tuple[bytes, ...]:
+    try:
+        keys = parse_keys(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise KeyFileError(f"{path}: {error}") from None
+    if not keys:
+        raise KeyFileError(f"{path}: no key in it")
+    return keys
 
 
 def parse_keys(text: str) -> tuple[bytes, ...]:

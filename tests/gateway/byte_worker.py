@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import uvloop
+from decodepool_sizing.api_keys import ApiKeys
 from decodepool_sizing.session_ids import worker_tag
-from decodepool_worker.serving.auth import ApiKeys
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service

@@ -11,10 +11,10 @@ from typing import Any
 
 from decodepool_gateway.discovery.listed import ListedWorker, ListedWorkers
 from decodepool_gateway.gateway import Gateway
-from decodepool_gateway.key_file import KeyFile
 from decodepool_gateway.placements import QueueLimits
 from decodepool_gateway.server import GatewayOptions, background, serving
 from decodepool_gateway.sockets import listening_socket
+from decodepool_sizing.api_keys import ApiKeys
 
 from tests.gateway.processes import answers, until
 from tests.serving.http_client import Client
@@ -37,7 +37,7 @@ def live_gateway(workers: Sequence[tuple[str, str]], limits: QueueLimits | None 
     listener = listening_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]
     listed = ListedWorkers([ListedWorker(name, url) for name, url in workers])
-    options = GatewayOptions("live", listed, KeyFile(None), limits or QueueLimits())
+    options = GatewayOptions("live", listed, ApiKeys(), limits or QueueLimits())
     started: asyncio.Future[Gateway] = asyncio.run_coroutine_threadsafe(_future(), loop).result(10)
     ended = asyncio.Event()
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
+from decodepool_sizing.api_keys import ApiKeys
 from decodepool_worker.serving.application import build_application
-from decodepool_worker.serving.auth import ApiKeys
 from decodepool_worker.serving.connections import listening
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.serving.sockets import listening_socket, url_of

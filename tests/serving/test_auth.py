@@ -3,8 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from decodepool_sizing.api_keys import ApiKeys, KeyFileError
 from decodepool_worker.serving import auth
-from decodepool_worker.serving.auth import ApiKeys, KeyFileError, is_from_here
+from decodepool_worker.serving.auth import is_from_here
 
 from tests.serving.live_server import live_worker
 
@@ -22,6 +23,22 @@ def test_a_file_without_a_key_is_refused_rather_than_left_open(tmp_path: Path, c
         path.write_bytes(content)
     with pytest.raises(KeyFileError, match="keys"):
         ApiKeys.from_file(path)
+
+
+def test_a_file_that_changes_changes_the_keys_and_one_without_a_key_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("one\n")
+    keys = ApiKeys.from_file(path)
+    path.write_text("two\n")
+    keys.reread()
+    assert keys.keys == (b"two",)
+    for content in ("", "# nothing\n"):
+        path.write_text(content)
+        keys.reread()
+        assert keys.keys == (b"two",)
+    path.unlink()
+    keys.reread()
+    assert keys.keys == (b"two",)
 
 
 @pytest.mark.parametrize(

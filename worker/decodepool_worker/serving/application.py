@@ -110,7 +110,7 @@ async def keyed(request: web.Request, handler: Handler) -> web.StreamResponse:
     if service.local_clients and request.path not in COUNTED_PATHS:
         check_local(request)
     if request.path not in PUBLIC_PATHS:
-        service.keys.check(request)
+        service.keys.check(request.headers.get("Authorization", ""))
     return await handler(request)
 
 

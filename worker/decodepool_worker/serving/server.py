@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from decodepool_sizing.api_keys import LOOK_SECONDS
+
 from decodepool_worker.serving.application import MAX_BODY_BYTES, build_application
 from decodepool_worker.serving.connections import listening
 from decodepool_worker.serving.service import Phase, Served, Service
@@ -56,14 +58,21 @@ async def serve_until_stopped(
     options = options or ServerOptions()
     stopping = _Signals(options.lifeline)
     app = build_application(service, max_body_bytes=options.max_body_bytes)
-    sampling = asyncio.create_task(service.history.run())
+    beside = [asyncio.create_task(each) for each in (service.history.run(), _follow_keys(service))]
     try:
         async with listening(app, service, listener):
             return await _live(service, load, announce, stopping, options)
     finally:
-        sampling.cancel()
+        for task in beside:
+            task.cancel()
         service.offload.close()
         stopping.remove()
+
+
+async def _follow_keys(service: Service) -> None:
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        service.keys.reread()
 
 
 async def _live(

@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_sizing.api_keys import ApiKeys
 
-from decodepool_worker.serving.auth import ApiKeys
 from decodepool_worker.serving.history import History
 from decodepool_worker.serving.metrics import Metrics
 from decodepool_worker.serving.offload import Offload
