@@ -71,7 +71,7 @@ def _no_longer_ready(pod: Object) -> Trouble | None:
     starts = [times.read((each.get("state", {}).get("running") or {}).get("startedAt")) for each in _statuses(pod)]
     if since is None or not starts or not all(start and start < since for start in starts):
         return None
-    return Trouble("NotReady", "a worker that was ready admits no sessions any more: its readiness probe fails")
+    return Trouble("NotReady", "a pod that was ready is not any more: its readiness probe fails")
 
 
 def condition_of(pod: Object, kind: str) -> Object:

@@ -112,7 +112,7 @@ CASES: dict[str, tuple[Object, Trouble | None]] = {
     ),
     "no longer ready": (
         running(ready_until=30),
-        Trouble("NotReady", "a worker that was ready admits no sessions any more: its readiness probe fails"),
+        Trouble("NotReady", "a pod that was ready is not any more: its readiness probe fails"),
     ),
     "not ready since before it started": (running(ready_until=-1), None),
     "on a lost node": (
