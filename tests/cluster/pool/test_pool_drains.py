@@ -74,7 +74,9 @@ def test_a_deleted_worker_takes_nobody_in_and_ends_what_runs_by_the_drain_rules(
     worker, name = wide.worker(pod), pod["metadata"]["name"]
     cluster.kubectl("delete", "pod", name, "-n", wide.namespace, "--wait=false")
     told = time.monotonic()
-    wait_until(lambda: client.call("GET", "/readyz").status == 503, "the gateway to know of it", 5)
+    drains = 'decodepool_pool_workers{state="draining"} 1.0'
+    wait_until(lambda: drains in client.call("GET", "/metrics").text, "the gateway to know of it", 5)
+    assert client.call("GET", "/readyz").status == 200, "clients are told, not refused"
     wait_until(lambda: worker.call("GET", "/readyz").status == 503, "the worker to say so", STOP_DELAY_SECONDS + 3)
     refused = worker.call("POST", "/v1/sessions", {"tokens": PROMPT})
     assert (refused.status, refused.json["error"]["code"]) == (503, "draining")
