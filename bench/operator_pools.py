@@ -129,7 +129,8 @@ def is_quiet(operator: OperatorProcess) -> bool:
 
 def restart(operator: OperatorProcess) -> None:
     operator.stop()
-    operator.start()
+    operator.start(ready=False)
+    until(lambda: operator.probe("/readyz") == 200, "the operator to be ready", 600)
 
 
 def seconds_of(work: Callable[[], object]) -> float:
