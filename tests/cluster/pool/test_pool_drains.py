@@ -62,6 +62,11 @@ def check_drained(stream: Stream, told: float) -> None:
     assert positions == list(range(positions[0], positions[0] + len(positions)))
 
 
+def names(pool: Pool) -> set[str]:
+    """The pods that are still there, ending ones too."""
+    return {str(each["metadata"]["name"]) for each in pool.pods()}
+
+
 def replicas(pool: Pool) -> int:
     return int(pool.deployment()["spec"]["replicas"])
 
@@ -88,7 +93,7 @@ def test_a_deleted_worker_takes_nobody_in_and_ends_what_runs_by_the_drain_rules(
     wait_until(lambda: len(stream.tokens()) > before, "the stream to go on", 5)
     check_drained(stream, told)
     wide.wait_ready()
-    assert name not in {each["metadata"]["name"] for each in wide.pods()}
+    wait_until(lambda: name not in names(wide), "the pod to be gone", 30)
 
 
 def test_scaling_down_takes_the_emptiest_workers_and_leaves_the_streams_of_the_fullest(wide: Pool) -> None:
@@ -106,7 +111,7 @@ def test_scaling_down_takes_the_emptiest_workers_and_leaves_the_streams_of_the_f
     wait_until(lambda: wide.status().get("draining"), "the drain to be told", 20)
     check_drained(other, told)
     wide.wait_ready()
-    assert [each["metadata"]["name"] for each in wide.pods()] == [full]
+    wait_until(lambda: names(wide) == {full}, "the others to be gone", 30)
     before = len(kept.tokens()), len(second.tokens())
     wait_until(lambda: len(kept.tokens()) > before[0], "the fullest worker's first stream to go on")
     wait_until(lambda: len(second.tokens()) > before[1], "and its second")
@@ -124,7 +129,7 @@ def test_load_brings_workers_and_its_end_takes_them_away_under_running_streams(w
     client.call("DELETE", f"/v1/sessions/{brief.session}")
     wait_until(lambda: replicas(wide) == 2, "one to go", 60)
     wide.wait_ready()
-    assert home in {each["metadata"]["name"] for each in wide.pods()}
+    assert home in names(wide)
     before = len(kept.tokens())
     wait_until(lambda: len(kept.tokens()) > before, "the stream to go on")
     client.call("DELETE", f"/v1/sessions/{kept.session}")
