@@ -57,7 +57,12 @@ test: check model ## everything; what fails fast comes first
 .PHONY: test-cluster
 test-cluster: $(STAMP) model ## the suite on a real cluster; says what it needs where it cannot run
 	@$(RUN) python -m decodepool_cluster build --where-possible
-	$(RUN) pytest -m cluster -rs
+	$(RUN) pytest -m 'cluster and not soak' -rs
+
+.PHONY: test-soak
+test-soak: $(STAMP) model ## the cluster's long ones: silences, outages, fifty kills, a hundred pools (ten minutes)
+	@$(RUN) python -m decodepool_cluster build --where-possible
+	$(RUN) pytest -m soak -rs
 
 .PHONY: cluster
 cluster: $(STAMP) model ## start a real local cluster with a pool in it, anew (needs root; ten minutes or more at first)

@@ -120,6 +120,7 @@ def test_a_job_with_a_sidecar_completes(cluster: Cluster, beside: str) -> None:
     wait_until(lambda: not sidecars(cluster, beside).get("count"), "its end in the status", 60)
 
 
+@pytest.mark.soak
 def test_a_certificate_that_ends_soon_is_renewed_and_trusted_without_a_restart(
     cluster: Cluster, beside: str, old_certificates: dict[str, str]
 ) -> None:

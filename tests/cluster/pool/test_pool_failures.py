@@ -90,6 +90,7 @@ def test_each_failed_pod_gets_one_replacement_and_goes(frail: Pool) -> None:
     assert all(event["type"] == "Warning" for event in told)
 
 
+@pytest.mark.soak
 def test_pods_that_fail_for_ever_are_replaced_ever_slower(frail: Pool) -> None:
     frail.change(replicas=1, contextTokens=2048)
     frail.wait_ready()
@@ -126,6 +127,7 @@ def impatient(cluster: Cluster) -> Iterator[None]:
     product.install(cluster)
 
 
+@pytest.mark.soak
 def test_a_worker_that_hangs_at_its_start_is_started_again(impatient: None, pools: Pools, cluster: Cluster) -> None:
     """A16: a process that is stopped stands for whatever never comes back; its drain may take minutes."""
     del impatient

@@ -12,7 +12,7 @@ from decodepool_operator.kinds import POOLS
 from tests.cluster.shell.conftest import Operators
 from tests.cluster.shell.plane import Plane, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.soak]
 
 POOL_COUNT = 100
 IDLE_SECONDS = 10

@@ -20,7 +20,6 @@ from tests.cluster.shell.plane import OperatorProcess, Plane, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-KILLS = 50
 SILENT_SECONDS = 80
 """Longer than a watch may be quiet before it is begun anew, so that the new one meets silence too."""
 
@@ -32,6 +31,7 @@ def kubeconfig_through(relay: Relay, cluster: Cluster, folder: Path) -> Path:
     return changed
 
 
+@pytest.mark.soak
 def test_a_watch_that_went_silent_is_noticed_and_what_it_missed_is_handled(
     plane: Plane, space: str, model: str, operators: Operators, tmp_path: Path
 ) -> None:
@@ -69,6 +69,7 @@ def test_a_silence_during_the_first_listing_is_survived(
         until(lambda: plane.follows(space, "chat", 4), "the pool to be handled", 120)
 
 
+@pytest.mark.soak
 def test_an_api_server_that_is_away_is_waited_for(
     plane: Plane, space: str, model: str, operator: OperatorProcess
 ) -> None:
@@ -84,13 +85,14 @@ def test_an_api_server_that_is_away_is_waited_for(
     assert operator.pid == pid
 
 
+@pytest.mark.parametrize("kills", [8, pytest.param(50, marks=pytest.mark.soak)])
 def test_an_operator_killed_at_any_moment_leaves_nothing_half_done(
-    plane: Plane, space: str, model: str, operators: Operators
+    plane: Plane, space: str, model: str, operators: Operators, kills: int
 ) -> None:
     chance = random.Random(11)
     operator = operators()
     plane.make(space, "chat", model, sessionsPerWorker=4)
-    for kill in range(KILLS):
+    for kill in range(kills):
         starting = kill % 2 == 0
         operator.start(ready=not starting)
         name = f"brief-{kill}"
@@ -99,7 +101,7 @@ def test_an_operator_killed_at_any_moment_leaves_nothing_half_done(
         time.sleep(chance.uniform(0.3, 3.0) if starting else chance.uniform(0, 1.0))
         operator.kill()
         plane.delete(POOLS, space, name)
-    last = 4 + (KILLS - 1) % 3
+    last = 4 + (kills - 1) % 3
     operator.start()
     until(lambda: plane.follows(space, "chat", last), "the last spec to be followed", 60)
     until(
