@@ -69,6 +69,7 @@ def test_a_rollout_on_as_many_gpus_as_workers_goes_on_one_by_one(site: Site) -> 
     assert {each for pod in site.workers("chat") for each in pod["spec"]["containers"][0]["args"]} >= {"--context=256"}
 
 
+@pytest.mark.soak  # half a minute of the operator's own patience; the simulation has it too
 def test_more_workers_than_gpus_are_rolled_out_all_the_same(site: Site) -> None:
     site.nodes.add("full", {GPU: 1}, discovered("NVIDIA-A10", 23028))
     site.make("chat", replicas=2)
