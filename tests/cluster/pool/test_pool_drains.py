@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.model]
 MODEL = host_path("SmolLM2-135M-Instruct.Q4_1.gguf")
 CONTEXT = 8192
 """Minutes of a stream."""
-DRAIN_SECONDS = 6
+DRAIN_SECONDS = 12
 STOP_DELAY_SECONDS = 2
 PROMPT = [504, 2365, 6354, 16438]
 
@@ -88,7 +88,7 @@ def test_a_deleted_worker_takes_nobody_in_and_ends_what_runs_by_the_drain_rules(
     assert int(refused.headers["Retry-After"]) > 0
     placed = client.call("POST", "/v1/sessions", {"tokens": PROMPT})
     assert placed.status == 503 or tag_of(placed.json["id"]) != tag_of(stream.session)
-    assert "1 worker emptied" in wide.wait_condition("Draining", "Draining", 5)
+    assert "1 worker emptied" in wide.wait_condition("Draining", "Draining", DRAIN_SECONDS - 2)
     before = len(stream.tokens())
     wait_until(lambda: len(stream.tokens()) > before, "the stream to go on", 5)
     check_drained(stream, told)

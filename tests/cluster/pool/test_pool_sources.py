@@ -74,13 +74,14 @@ def test_another_file_than_was_meant_is_not_served(server: FileServer, pools: Po
 
 def test_a_slow_download_is_no_hang(server: FileServer, pools: Pools) -> None:
     """A16: while it comes nobody is told that there is a worker, and nobody ends it."""
-    server.bytes_per_second, server.free_bytes = len(server.data) / 15, 1 << 18
+    server.bytes_per_second, server.free_bytes = len(server.data) / 90, 1 << 18
     pool = pools("slow").make(http(server))
     wait_until(lambda: pool.pods("worker") and pool.pods("gateway"), "the pods", 30)
     wait_until(lambda: pool.endpoint().call("GET", "/healthz").status == 200, "the gateway", 60)
     refused = pool.endpoint().call("GET", "/v1/models")  # a session would wait in the line
     assert (refused.status, refused.json["error"]["code"]) == (503, "no_ready_worker")
     assert pool.condition("Ready")["reason"] == "Starting"
+    server.bytes_per_second = None
     pool.wait_ready()
     statuses = pool.pods()[0]["status"]
     assert {each["restartCount"] for each in (*statuses["initContainerStatuses"], *statuses["containerStatuses"])} == {
