@@ -200,13 +200,13 @@ def test_whatever_clients_do_every_stream_is_that_of_a_lone_session(seed: int) -
 @pytest.mark.slow
 def test_three_thousand_sessions_lose_nothing() -> None:
     crowds, times = Crowd(99), []
-    done, began = 0, time.perf_counter()
+    done, began = 0, time.process_time()
     while crowds.created < 3000:
         crowds.act()
         if crowds.created >= done + 500:
             crowds.go_home()
             done = crowds.created
-            times.append(time.perf_counter() - began)
-            began = time.perf_counter()
+            times.append(time.process_time() - began)
+            began = time.process_time()
     crowds.go_home()
     assert times[-1] < 2 * min(times), f"the last 500 took {times[-1]:.1f} s, the quickest {min(times):.1f} s"
