@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,8 +79,7 @@ def serve(
     configure_logging(as_json=log_json)
     listening = listener(host, port) if inherited is None else inherited_socket(inherited)
     url = url_of(listening)
-    if not (service.keys.keys or local_clients or is_loopback(listening)):
-        logger.warning("anybody who reaches %s may use it: --api-keys FILE asks for a key", listening.getsockname()[0])
+    _warn_if_open(service, listening)
 
     def load() -> Served:
         from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - the port answers while the engine is imported
@@ -92,6 +92,11 @@ def serve(
     work = serve_until_stopped(service, listening, load, lambda served: _announce(served, url), options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
+
+
+def _warn_if_open(service: Service, listening: socket.socket) -> None:
+    if not (service.keys.keys or service.local_clients or is_loopback(listening)):
+        logger.warning("anybody who reaches %s may use it: --api-keys FILE asks for a key", listening.getsockname()[0])
 
 
 def _load(file: Path, wanted: Wanted, service: Service, name: str | None) -> Served:
