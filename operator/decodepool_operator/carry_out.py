@@ -116,11 +116,12 @@ class Carrier:
         try:
             step()
         except ApiFault as fault:
+            if fault.refusal is Refusal.TERMINATING:  # the end of a namespace is nobody's error
+                outcome.terminating = True
+                return
             self._metrics.errors.labels("carry_out", fault.refusal.value).inc()
-            outcome.terminating |= fault.refusal is Refusal.TERMINATING
             outcome.unavailable |= fault.refusal is Refusal.UNAVAILABLE
-            if not outcome.terminating:
-                outcome.faults.append(fault.message)
+            outcome.faults.append(fault.message)
 
     def _annotate(self, pool: Object, name: str, annotations: Mapping[str, str], outcome: Outcome) -> None:
         patch: Object = {"metadata": {"annotations": dict(annotations)}}

@@ -48,7 +48,7 @@ def fault_of(error: Exception) -> ApiFault:
 def _refusal(code: int, status: Mapping[str, Any], message: str) -> Refusal:
     causes = {str(cause.get("reason")) for cause in _causes(status)}
     if code == HTTPStatus.NOT_FOUND:
-        return Refusal.NOT_FOUND
+        return Refusal.TERMINATING if _missing_kind(status) == "namespaces" else Refusal.NOT_FOUND
     if code == HTTPStatus.CONFLICT:
         return Refusal.FIELD_CONFLICT if "FieldManagerConflict" in causes else Refusal.STALE
     if code == HTTPStatus.FORBIDDEN:
@@ -62,6 +62,10 @@ def _forbidden(causes: set[str], message: str) -> Refusal:
     if "NamespaceTerminating" in causes:
         return Refusal.TERMINATING
     return Refusal.QUOTA if "exceeded quota" in message else Refusal.FORBIDDEN
+
+
+def _missing_kind(status: Mapping[str, Any]) -> str:
+    return str((status.get("details") or {}).get("kind", ""))
 
 
 def _conflicts(status: Mapping[str, Any]) -> tuple[str, ...]:

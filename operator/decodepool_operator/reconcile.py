@@ -215,7 +215,8 @@ class Reconciler:
             try:
                 await self._in_thread(partial(self._recorder.record, pool, event))
             except ApiFault as fault:
-                self._metrics.errors.labels("events", fault.refusal.value).inc()
+                if fault.refusal is not Refusal.TERMINATING:
+                    self._metrics.errors.labels("events", fault.refusal.value).inc()
 
     def _reschedule(self, key: PoolKey, result: Result, again: float | None) -> None:
         match result:

@@ -30,7 +30,8 @@ class Room:
         self.api = FakeApi()
         self.raw = self.api.put(pool())
         self.now = 0.0
-        self.carrier = Carrier(self.api, Metrics(), Forces(lambda: self.now))  # type: ignore[arg-type]
+        self.metrics = Metrics()
+        self.carrier = Carrier(self.api, self.metrics, Forces(lambda: self.now))  # type: ignore[arg-type]
 
     def do(self, plan: Plan, *known: Object) -> Outcome:
         named = {(kind_of(body), body["metadata"]["name"]): body for body in known}
@@ -106,6 +107,12 @@ def test_nothing_more_is_asked_of_a_namespace_that_ends_or_a_server_that_is_away
     assert (outcome.terminating, outcome.unavailable) == (
         refusal is Refusal.TERMINATING, refusal is Refusal.UNAVAILABLE,
     )  # fmt: skip
+
+
+def test_the_end_of_a_namespace_is_no_error(room: Room) -> None:
+    room.api.refuse("apply", "chat-worker", ApiFault(Refusal.TERMINATING, "no"))
+    assert room.do(Plan(apply=(child(room.raw),))).faults == []
+    assert b"decodepool_operator_errors_total{" not in room.metrics.exposition()
 
 
 def test_an_object_of_a_childs_name_is_not_taken_over(room: Room) -> None:

@@ -10,9 +10,12 @@ from decodepool_operator.faults import Refusal, fault_of
 from kubernetes.client.exceptions import ApiException
 
 
-def answered(code: int, message: str, reason: str = "", causes: list[dict[str, Any]] | None = None) -> ApiException:
+def answered(
+    code: int, message: str, reason: str = "", causes: list[dict[str, Any]] | None = None, kind: str = ""
+) -> ApiException:
     error = ApiException(status=code, reason=reason)
-    body = {"kind": "Status", "message": message, "reason": reason, "details": {"causes": causes or []}}
+    details = {"kind": kind, "causes": causes or []}
+    body = {"kind": "Status", "message": message, "reason": reason, "details": details}
     error.body = json.dumps(body)
     return error
 
@@ -30,6 +33,10 @@ CASES = {
     "made already": (answered(409, 'events "e" already exists', "AlreadyExists"), Refusal.STALE),
     "quota": (answered(403, 'pods "p" is forbidden: exceeded quota: gpus', "Forbidden"), Refusal.QUOTA),
     "namespace ends": (answered(403, "is forbidden", "Forbidden", TERMINATING), Refusal.TERMINATING),
+    "namespace has ended": (
+        answered(404, 'namespaces "x" not found', "NotFound", kind="namespaces"),
+        Refusal.TERMINATING,
+    ),
     "no right": (answered(403, 'User "x" cannot patch', "Forbidden"), Refusal.FORBIDDEN),
     "invalid": (answered(422, "spec.replicas: Invalid value", "Invalid"), Refusal.INVALID),
     "too many requests": (answered(429, "slow down", "TooManyRequests"), Refusal.UNAVAILABLE),

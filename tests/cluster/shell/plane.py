@@ -74,6 +74,9 @@ class Plane:
         items = self.api.call("GET", kind.path(namespace))["items"]
         return {item["metadata"]["name"] for item in items}
 
+    def namespaces(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.api.call("GET", NAMESPACES.path())["items"]}
+
     def children(self, namespace: str) -> set[tuple[str, str]]:
         """Everything labelled as a pool's, by kind and name."""
         found = set()
@@ -175,9 +178,14 @@ class OperatorProcess:
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
+        return sum(self.metrics(name).values())
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """Return a metric's samples, by their labels as they are printed."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+        samples = (line.rpartition(" ") for line in lines)
+        return {sample: float(value) for sample, _, value in samples if sample.split("{")[0] == name}
 
     def peak_mib(self) -> int:
         """Return the most memory that it had resident since it began."""
