@@ -74,7 +74,7 @@ cluster-down: ## stop that cluster and remove every trace of it
 
 .PHONY: golden
 golden: $(STAMP) ## write again what is generated: the CRD, its page, the rendered chart
-	$(RUN) python -m decodepool_operator.crd
+	$(RUN) python -m decodepool_operator.definition.crd
 	$(RUN) python -m tests.chart.rendering
 
 .PHONY: test-gpu

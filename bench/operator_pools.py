@@ -25,8 +25,8 @@ import psutil
 from decodepool_cli.provenance import provenance
 from decodepool_cluster import tools
 from decodepool_cluster.cluster import Cluster
-from decodepool_operator.crd import crd
-from decodepool_operator.kinds import POOLS
+from decodepool_operator.api.kinds import POOLS
+from decodepool_operator.definition.crd import crd
 
 from tests.cluster.shell.plane import NAMESPACES, OperatorProcess, Plane, until
 from tests.sizing.gguf_bytes import tiny

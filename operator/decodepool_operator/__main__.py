@@ -7,10 +7,10 @@ import logging
 import os
 import sys
 
-from decodepool_operator.api import Api
-from decodepool_operator.application import Operator
-from decodepool_operator.logs import configure_logging
-from decodepool_operator.settings import BadSetting, Settings
+from decodepool_operator.api.client import Api
+from decodepool_operator.shell.application import Operator
+from decodepool_operator.shell.logs import configure_logging
+from decodepool_operator.shell.settings import BadSetting, Settings
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import pytest
 from decodepool_cluster import tools
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import start_time
-from decodepool_operator.crd import NAME
+from decodepool_operator.definition.crd import NAME
 
 from tests.chart.rendering import Helm
 

@@ -7,7 +7,7 @@ import re
 from decodepool_gateway.metrics import Metrics as GatewayMetrics
 from decodepool_gateway.placements import Placements, QueueLimits
 from decodepool_gateway.pool import Pool
-from decodepool_operator.metrics import Metrics as OperatorMetrics
+from decodepool_operator.shell.metrics import Metrics as OperatorMetrics
 from decodepool_worker.serving.metrics import COUNTERS
 from decodepool_worker.serving.metrics import Metrics as WorkerMetrics
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import ClusterFault
-from decodepool_operator.crd import NAME
+from decodepool_operator.definition.crd import NAME
 
 from tests.chart.rendering import CHART, Helm
 from tests.sizing.manifest_cases import SMALLEST

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from decodepool_operator import settings as settings_module
-from decodepool_operator.crd import crd
-from decodepool_operator.settings import Settings
+from decodepool_operator.definition.crd import crd
+from decodepool_operator.shell import settings as settings_module
+from decodepool_operator.shell.settings import Settings
 
 from tests.chart.rendering import CHART, SNAPSHOTS, VALUES, Helm, Objects, snapshot
 

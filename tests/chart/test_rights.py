@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from decodepool_cluster.cluster import Cluster
-from decodepool_operator.crd import NAME
+from decodepool_operator.definition.crd import NAME
 
 from tests.chart.rendering import CHART, Helm
 from tests.chart.test_rendered import operators_environment

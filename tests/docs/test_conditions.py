@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from decodepool_operator.conditions import TYPES
+from decodepool_operator.planner.conditions import TYPES
 
 ROOT = Path(__file__).parents[2]
 SECTION = (

@@ -9,14 +9,14 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.kinds import Kind, kind_of
+from decodepool_operator.api.faults import ApiFault, Refusal
+from decodepool_operator.api.kinds import Kind, kind_of
 
 Object = dict[str, Any]
 
 
 class FakeApi:
-    """Stands where `decodepool_operator.api.Api` does. `calls` is what was asked of it, in order."""
+    """Stands where `decodepool_operator.api.client.Api` does. `calls` is what was asked of it, in order."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}

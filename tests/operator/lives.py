@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decodepool_operator.state import Object
+from decodepool_operator.planner.state import Object
 
 from tests.operator.simulation import Cluster
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from decodepool_operator.census import DELETION_COST
-from decodepool_operator.state import Object
+from decodepool_operator.planner.census import DELETION_COST
+from decodepool_operator.planner.state import Object
 
 GPU = "nvidia.com/gpu"
 

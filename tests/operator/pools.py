@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from decodepool_operator.resolution import source_key
-from decodepool_operator.state import Object, Observed, Resolved
+from decodepool_operator.planner.resolution import source_key
+from decodepool_operator.planner.state import Object, Observed, Resolved
 from decodepool_sizing.facts import ModelFacts, read_facts
 
 from tests.operator.pods import component_of

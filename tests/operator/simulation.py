@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from decodepool_operator import times
-from decodepool_operator.plan import plan
-from decodepool_operator.state import Images, Object, Observed, Plan, Resolution, WorkerReport
+from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.state import Images, Object, Observed, Plan, Resolution, WorkerReport
 from decodepool_sizing.status import DecodePoolStatus
 
 from tests.operator.pods import GPU, component_of, defaulted, first_to_go, gpus_of, is_going, is_ready

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decodepool_operator.crd import COLUMNS, crd, missing_fields, outputs, schema
-from decodepool_operator.structural import fields, structural
+from decodepool_operator.definition.crd import COLUMNS, crd, missing_fields, outputs, schema
+from decodepool_operator.definition.structural import fields, structural
 from pydantic import BaseModel, Field
 
 ROOT = Path(__file__).parents[2]

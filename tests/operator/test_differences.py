@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.differences import agrees, needs_writing, stamped
-from decodepool_operator.state import Object
+from decodepool_operator.planner.differences import agrees, needs_writing, stamped
+from decodepool_operator.planner.state import Object
 
 WANTED: Object = {
     "metadata": {"name": "x", "labels": {"a": "b"}},

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.capacity import Capacity, find_capacity
 from decodepool_operator.names import WORKER
-from decodepool_operator.objects.access import accounts
-from decodepool_operator.objects.common import STOP_DELAY_SECONDS, STOP_MARGIN_SECONDS, TEMPLATE
-from decodepool_operator.objects.gateway import gateway_deployment
-from decodepool_operator.objects.model_files import cache_claim, model_name
-from decodepool_operator.objects.network import client_service, disruption_budget, network_policy, workers_service
-from decodepool_operator.objects.reader_job import reader_job
-from decodepool_operator.objects.worker import startup_seconds, worker_deployment, worker_template
-from decodepool_operator.plan import plan
-from decodepool_operator.pools import read_pool
-from decodepool_operator.state import Images, Object
+from decodepool_operator.planner.capacity import Capacity, find_capacity
+from decodepool_operator.planner.objects.access import accounts
+from decodepool_operator.planner.objects.common import STOP_DELAY_SECONDS, STOP_MARGIN_SECONDS, TEMPLATE
+from decodepool_operator.planner.objects.gateway import gateway_deployment
+from decodepool_operator.planner.objects.model_files import cache_claim, model_name
+from decodepool_operator.planner.objects.network import (
+    client_service,
+    disruption_budget,
+    network_policy,
+    workers_service,
+)
+from decodepool_operator.planner.objects.reader_job import reader_job
+from decodepool_operator.planner.objects.worker import startup_seconds, worker_deployment, worker_template
+from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.pools import read_pool
+from decodepool_operator.planner.state import Images, Object
 
 from tests.operator.pools import facts, gpu_pool, host_path_pool, observed, pool
 from tests.operator.simulation import IMAGES, START

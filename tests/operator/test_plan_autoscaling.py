@@ -6,8 +6,8 @@ from functools import cache
 from typing import Any
 
 import pytest
-from decodepool_operator.plan import plan
-from decodepool_operator.state import Object
+from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.state import Object
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from decodepool_kernels.cuda.pages import KV_BITS
-from decodepool_operator.capacity import DEFAULT_CPU_SESSIONS, GPU_HOST_BYTES, Capacity, find_capacity
-from decodepool_operator.devices import Refused
-from decodepool_operator.pools import read_pool
-from decodepool_operator.quantities import amount, same_quantity
-from decodepool_operator.state import Object
-from decodepool_operator.templates import merged_resources, refused_template
+from decodepool_operator.planner.capacity import DEFAULT_CPU_SESSIONS, GPU_HOST_BYTES, Capacity, find_capacity
+from decodepool_operator.planner.devices import Refused
+from decodepool_operator.planner.pools import read_pool
+from decodepool_operator.planner.quantities import amount, same_quantity
+from decodepool_operator.planner.state import Object
+from decodepool_operator.planner.templates import merged_resources, refused_template
 from decodepool_sizing.capacity import Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, cpu_memory, gpu_memory
 from decodepool_sizing.gpus import GPUS

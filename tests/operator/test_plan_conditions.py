@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from decodepool_cli.faults import Fault
 from decodepool_cli.fetching import _check_digest
-from decodepool_operator.conditions import TYPES, Finding, events_of, with_times
-from decodepool_operator.plan import plan
-from decodepool_operator.resolution import source_text
-from decodepool_operator.state import Object, Plan, Resolving, Unresolved, WorkerReport
+from decodepool_operator.planner.conditions import TYPES, Finding, events_of, with_times
+from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.resolution import source_text
+from decodepool_operator.planner.state import Object, Plan, Resolving, Unresolved, WorkerReport
 from decodepool_operator.texts import MAX_CHARACTERS, steady
 from decodepool_sizing.facts import ModelFacts
 

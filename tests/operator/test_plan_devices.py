@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.devices import Device, Refused, find_device
-from decodepool_operator.pools import read_pool
-from decodepool_operator.state import Object
+from decodepool_operator.planner.devices import Device, Refused, find_device
+from decodepool_operator.planner.pools import read_pool
+from decodepool_operator.planner.state import Object
 from decodepool_sizing.gpus import find_gpu
 
 from tests.operator.pools import gpu_pool, node

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.plan import plan
-from decodepool_operator.resolution import source_key
-from decodepool_operator.state import Object
+from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.resolution import source_key
+from decodepool_operator.planner.state import Object
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from decodepool_operator import times
-from decodepool_operator.plan import plan
-from decodepool_operator.state import Object
-from decodepool_operator.troubles import SLOW_CREATION_MESSAGE, Look, Trouble, pod_trouble
+from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.state import Object
+from decodepool_operator.planner.troubles import SLOW_CREATION_MESSAGE, Look, Trouble, pod_trouble
 
 from tests.operator.pools import cluster, pool
 from tests.operator.simulation import START, Cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.pool_gauges import pool_gauges
+from decodepool_operator.shell.pool_gauges import pool_gauges
 
 POOL = {
     "metadata": {"namespace": "team", "name": "llama"},

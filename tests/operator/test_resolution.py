@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.differences import stamped
-from decodepool_operator.objects.reader_job import reader_job
-from decodepool_operator.pools import read_pool
-from decodepool_operator.resolution import SOURCE, by_job, source_key
-from decodepool_operator.state import Object, Resolving, Unresolved
+from decodepool_operator.planner.differences import stamped
+from decodepool_operator.planner.objects.reader_job import reader_job
+from decodepool_operator.planner.pools import read_pool
+from decodepool_operator.planner.resolution import SOURCE, by_job, source_key
+from decodepool_operator.planner.state import Object, Resolving, Unresolved
 
 from tests.operator.pools import pool
 from tests.operator.simulation import IMAGES, START

@@ -11,12 +11,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from decodepool_operator import api as module
-from decodepool_operator.api import Api
-from decodepool_operator.crd import schema
-from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.installed import crd_notice, has_pod_monitors, missing_in
-from decodepool_operator.kinds import PODS, POOLS
+from decodepool_operator.api import client as module
+from decodepool_operator.api.client import Api
+from decodepool_operator.api.faults import ApiFault, Refusal
+from decodepool_operator.api.kinds import PODS, POOLS
+from decodepool_operator.definition.crd import schema
+from decodepool_operator.shell.installed import crd_notice, has_pod_monitors, missing_in
 from kubernetes import client
 
 from tests.operator.pools import pool

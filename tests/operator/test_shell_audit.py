@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from decodepool_operator.audit import Audit
-from decodepool_operator.handlers import Watches
-from decodepool_operator.health import Health
-from decodepool_operator.kinds import POOLS
-from decodepool_operator.metrics import Metrics
-from decodepool_operator.store import Store
-from decodepool_operator.work_queue import WorkQueue
+from decodepool_operator.api.kinds import POOLS
+from decodepool_operator.shell.audit import Audit
+from decodepool_operator.shell.handlers import Watches
+from decodepool_operator.shell.health import Health
+from decodepool_operator.shell.metrics import Metrics
+from decodepool_operator.shell.store import Store
+from decodepool_operator.shell.work_queue import WorkQueue
 
 from tests.operator.fake_api import FakeApi
 from tests.operator.pools import pool

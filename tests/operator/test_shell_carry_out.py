@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.carry_out import FORCE_WINDOW_SECONDS, FORCES, Carrier, Forces, Outcome
-from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.kinds import CHILDREN, POOLS, Kind, kind_of
-from decodepool_operator.metrics import Metrics
-from decodepool_operator.state import Object, Plan, Reference
+from decodepool_operator.api.faults import ApiFault, Refusal
+from decodepool_operator.api.kinds import CHILDREN, POOLS, Kind, kind_of
+from decodepool_operator.planner.state import Object, Plan, Reference
+from decodepool_operator.shell.carry_out import FORCE_WINDOW_SECONDS, FORCES, Carrier, Forces, Outcome
+from decodepool_operator.shell.metrics import Metrics
 
 from tests.operator.fake_api import FakeApi
 from tests.operator.pools import pool

@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from decodepool_operator.events import LONGEST_MESSAGE, QUIET_SECONDS, Recorder
-from decodepool_operator.state import Event
+from decodepool_operator.planner.state import Event
+from decodepool_operator.shell.events import LONGEST_MESSAGE, QUIET_SECONDS, Recorder
 
 from tests.operator.fake_api import FakeApi
 from tests.operator.pools import pool

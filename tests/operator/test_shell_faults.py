@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from decodepool_operator.faults import Refusal, fault_of
+from decodepool_operator.api.faults import Refusal, fault_of
 from kubernetes.client.exceptions import ApiException
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import kopf
 import pytest
-from decodepool_operator.handlers import Watches, kopf_settings, registry_of, watched_kinds
-from decodepool_operator.kinds import NODES, PODS, POOLS
-from decodepool_operator.metrics import Metrics
-from decodepool_operator.store import Store
-from decodepool_operator.work_queue import WorkQueue
+from decodepool_operator.api.kinds import NODES, PODS, POOLS
+from decodepool_operator.shell.handlers import Watches, kopf_settings, registry_of, watched_kinds
+from decodepool_operator.shell.metrics import Metrics
+from decodepool_operator.shell.store import Store
+from decodepool_operator.shell.work_queue import WorkQueue
 
 from tests.operator.pools import node, pool
 
@@ -102,7 +102,7 @@ def test_a_deletion_is_taken_by_its_uid(watches: Watches) -> None:
 
 
 def test_logging_in_needs_no_name_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from decodepool_operator import handlers  # noqa: PLC0415 - to move its folder
+    from decodepool_operator.shell import handlers  # noqa: PLC0415 - to move its folder
 
     (tmp_path / "token").write_text("sesame\n")
     monkeypatch.setattr(handlers, "SERVICE_ACCOUNT", tmp_path)

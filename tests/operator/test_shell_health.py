@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from decodepool_operator.health import BLIND_AUDITS, LONGEST_LOOK_SECONDS, Health, Heartbeat, Identity, lease
+from decodepool_operator.shell.health import BLIND_AUDITS, LONGEST_LOOK_SECONDS, Health, Heartbeat, Identity, lease
 
 OURS = Identity("system", "decodepool-operator", "host-1")
 

@@ -4,7 +4,7 @@ import json
 import logging
 
 import pytest
-from decodepool_operator.logs import RETRIES_SECONDS, JsonLines, Retries
+from decodepool_operator.shell.logs import RETRIES_SECONDS, JsonLines, Retries
 
 
 def record(message: str, name: str = "decodepool_operator", **fields: object) -> logging.LogRecord:

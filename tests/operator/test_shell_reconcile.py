@@ -8,20 +8,20 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from decodepool_operator.carry_out import Carrier
-from decodepool_operator.events import Recorder
-from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.kinds import CHILDREN, POOLS
-from decodepool_operator.metrics import Metrics
+from decodepool_operator.api.faults import ApiFault, Refusal
+from decodepool_operator.api.kinds import CHILDREN, POOLS
 from decodepool_operator.names import MANAGER, POOL_LABEL
-from decodepool_operator.observe import World
-from decodepool_operator.reconcile import Reconciler, Result, Writers
-from decodepool_operator.reports import Reports
-from decodepool_operator.resolve import Resolver
-from decodepool_operator.settings import Settings
-from decodepool_operator.state import Event, Object, Observed, Plan
-from decodepool_operator.store import Store
-from decodepool_operator.work_queue import WorkQueue
+from decodepool_operator.planner.state import Event, Object, Observed, Plan
+from decodepool_operator.shell.carry_out import Carrier
+from decodepool_operator.shell.events import Recorder
+from decodepool_operator.shell.metrics import Metrics
+from decodepool_operator.shell.observe import World
+from decodepool_operator.shell.reconcile import Reconciler, Result, Writers
+from decodepool_operator.shell.reports import Reports
+from decodepool_operator.shell.resolve import Resolver
+from decodepool_operator.shell.settings import Settings
+from decodepool_operator.shell.store import Store
+from decodepool_operator.shell.work_queue import WorkQueue
 
 from tests.operator.fake_api import FakeApi
 from tests.operator.pools import host_path_pool

@@ -10,10 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from decodepool_operator import reports as module
-from decodepool_operator.kinds import PODS, POOLS
+from decodepool_operator.api.kinds import PODS, POOLS
 from decodepool_operator.names import PoolKey
-from decodepool_operator.reports import (
+from decodepool_operator.planner.state import Object, WorkerReport
+from decodepool_operator.shell import reports as module
+from decodepool_operator.shell.reports import (
     FORGIVEN_MISSES,
     MAX_ANSWER_BYTES,
     Reports,
@@ -22,8 +23,7 @@ from decodepool_operator.reports import (
     report_of,
     settled,
 )
-from decodepool_operator.state import Object, WorkerReport
-from decodepool_operator.store import Store
+from decodepool_operator.shell.store import Store
 
 from tests.operator.pools import pool
 

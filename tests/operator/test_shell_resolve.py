@@ -7,12 +7,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.names import PoolKey
-from decodepool_operator.resolution import source_key
-from decodepool_operator.resolve import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, READS_AT_ONCE, Resolver, read_model
-from decodepool_operator.state import Object, Resolved, Resolving, Unresolved
-from decodepool_operator.work_queue import WorkQueue
+from decodepool_operator.planner.resolution import source_key
+from decodepool_operator.planner.state import Object, Resolved, Resolving, Unresolved
+from decodepool_operator.shell.resolve import (
+    FIRST_RETRY_SECONDS,
+    LONGEST_RETRY_SECONDS,
+    READS_AT_ONCE,
+    Resolver,
+    read_model,
+)
+from decodepool_operator.shell.work_queue import WorkQueue
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.facts import ModelFacts, fault_reason
 
@@ -112,7 +118,7 @@ def _wait_seconds(resolver: Resolver) -> float:
 
 
 def test_the_next_try_comes_by_itself_though_the_pool_was_looked_at_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodepool_operator.resolve.FIRST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("decodepool_operator.shell.resolve.FIRST_RETRY_SECONDS", 0.05)
 
     async def scenario() -> None:
         room, raw = Room(BadModelFile("the server answers 404 Not Found"), facts()), pool()

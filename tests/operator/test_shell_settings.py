@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from decodepool_operator.settings import BadSetting, Settings
+from decodepool_operator.shell.settings import BadSetting, Settings
 
 IMAGES = {f"DECODEPOOL_{name}_IMAGE": name.lower() for name in ("WORKER", "WORKER_CUDA", "GATEWAY", "OPERATOR")}
 

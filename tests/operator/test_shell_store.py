@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from decodepool_operator.kinds import CHILDREN, NODES, PODS
-from decodepool_operator.store import Store
+from decodepool_operator.api.kinds import CHILDREN, NODES, PODS
+from decodepool_operator.shell.store import Store
 
 DEPLOYMENTS = CHILDREN[0]
 CHAT = ("team", "chat")

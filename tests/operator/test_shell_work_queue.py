@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from decodepool_operator.work_queue import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, SETTLE_SECONDS, WorkQueue
+from decodepool_operator.shell.work_queue import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, SETTLE_SECONDS, WorkQueue
 
 A, B = ("team", "a"), ("team", "b")
 

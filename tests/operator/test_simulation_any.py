@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from decodepool_operator.state import Object
+from decodepool_operator.planner.state import Object
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from decodepool_operator.state import Object
+from decodepool_operator.planner.state import Object
 
 from tests.operator.lives import names, ready, require, rolls
 from tests.operator.pods import component_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from decodepool_operator import times
-from decodepool_operator.plan import plan
+from decodepool_operator.planner.plan import plan
 
 from tests.operator.lives import TOO_LITTLE, names, ready, rolls
 from tests.operator.pools import cluster, facts, host_path_pool, pool, reader_that_says, workers_that

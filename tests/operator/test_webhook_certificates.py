@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from decodepool_operator.faults import ApiFault, Refusal
+from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.webhook.certificates import (
     AUTHORITY_DAYS,
     AUTHORITY_RENEW_DAYS,

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from decodepool_operator.resolution import source_key
-from decodepool_operator.state import Object
+from decodepool_operator.planner.resolution import source_key
+from decodepool_operator.planner.state import Object
 from decodepool_operator.webhook.injection import DRAIN_SECONDS, Denied, Injected, inject
 
 from tests.operator.pools import facts, gpu_pool, host_path_pool, pool

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from decodepool_sizing.errors import BadManifest
 from decodepool_sizing.facts import ModelFacts
 
-from decodepool_operator import nodes
-from decodepool_operator.capacity import Capacity, planned_for
-from decodepool_operator.devices import Refused
 from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL, WORKER_PORT
-from decodepool_operator.objects.common import POD_SECURITY
-from decodepool_operator.objects.model_files import model_files
-from decodepool_operator.objects.worker import (
+from decodepool_operator.planner import nodes
+from decodepool_operator.planner.capacity import Capacity, planned_for
+from decodepool_operator.planner.devices import Refused
+from decodepool_operator.planner.objects.common import POD_SECURITY
+from decodepool_operator.planner.objects.model_files import model_files
+from decodepool_operator.planner.objects.worker import (
     CONTAINER_NAME,
     worker_container,
     worker_image,
     worker_volumes,
 )
-from decodepool_operator.pools import Pool, read_pool
-from decodepool_operator.resolution import known_facts
-from decodepool_operator.state import Images, Object
+from decodepool_operator.planner.pools import Pool, read_pool
+from decodepool_operator.planner.resolution import known_facts
+from decodepool_operator.planner.state import Images, Object
 
 PREFIX = "decodepool-"
 DRAIN_SECONDS = 5

@@ -6,9 +6,9 @@ import base64
 from dataclasses import dataclass
 from datetime import datetime
 
-from decodepool_operator.api import Api, Object
-from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.kinds import MUTATING_WEBHOOKS, SECRETS
+from decodepool_operator.api.client import Api, Object
+from decodepool_operator.api.faults import ApiFault, Refusal
+from decodepool_operator.api.kinds import MUTATING_WEBHOOKS, SECRETS
 from decodepool_operator.webhook.certificates import Certificates, renewed
 
 

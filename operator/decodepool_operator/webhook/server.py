@@ -16,8 +16,8 @@ from typing import Any
 
 from aiohttp import web
 
-from decodepool_operator.faults import ApiFault
-from decodepool_operator.state import Object
+from decodepool_operator.api.faults import ApiFault
+from decodepool_operator.planner.state import Object
 from decodepool_operator.webhook.certificates import Certificates
 from decodepool_operator.webhook.injection import Denied, Injected
 from decodepool_operator.webhook.keeper import Keeper

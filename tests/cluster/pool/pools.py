@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from decodepool_cluster.linux import wait_until
-from decodepool_operator.faults import ApiFault
-from decodepool_operator.kinds import EVENTS, PODS, POOLS
+from decodepool_operator.api.faults import ApiFault
+from decodepool_operator.api.kinds import EVENTS, PODS, POOLS
 
 from tests.cluster.shell.plane import DEPLOYMENTS, Plane
 from tests.serving.http_client import Client, events

@@ -13,7 +13,7 @@ import pytest
 from decodepool_cluster import product
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import wait_until
-from decodepool_operator.faults import ApiFault
+from decodepool_operator.api.faults import ApiFault
 
 from tests.cluster.pool.conftest import Pools
 from tests.cluster.pool.pools import Object, Pool, host_path

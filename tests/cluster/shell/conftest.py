@@ -9,7 +9,7 @@ import pytest
 from decodepool_cluster import tools
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import start_time
-from decodepool_operator.crd import crd
+from decodepool_operator.definition.crd import crd
 
 from tests.cluster.shell.fake_nodes import fake_nodes
 from tests.cluster.shell.gpu_site import Site

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from decodepool_operator.faults import ApiFault
-from decodepool_operator.kinds import LEASES, NODES, PODS
+from decodepool_operator.api.faults import ApiFault
+from decodepool_operator.api.kinds import LEASES, NODES, PODS
 
 from tests.cluster.shell.plane import Object, Plane, until
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from decodepool_cluster.linux import ClusterFault
-from decodepool_operator.kinds import PODS
+from decodepool_operator.api.kinds import PODS
 
 from tests.cluster.shell.fake_nodes import FakeNodes
 from tests.cluster.shell.plane import Object, Plane, until

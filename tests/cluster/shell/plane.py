@@ -19,10 +19,10 @@ from typing import Any
 
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import wait_until
-from decodepool_operator.api import MERGE, Api
-from decodepool_operator.faults import ApiFault, Refusal
-from decodepool_operator.installed import has_pools
-from decodepool_operator.kinds import CHILDREN, POOLS, Kind
+from decodepool_operator.api.client import MERGE, Api
+from decodepool_operator.api.faults import ApiFault, Refusal
+from decodepool_operator.api.kinds import CHILDREN, POOLS, Kind
+from decodepool_operator.shell.installed import has_pools
 from kubernetes import client, config
 
 Object = dict[str, Any]

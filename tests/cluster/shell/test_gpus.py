@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from decodepool_operator.faults import ApiFault
-from decodepool_operator.kinds import POOLS
+from decodepool_operator.api.faults import ApiFault
+from decodepool_operator.api.kinds import POOLS
 from decodepool_sizing.devices import gpu_usable_bytes
 
 from tests.cluster.shell.fake_nodes import FakeNodes

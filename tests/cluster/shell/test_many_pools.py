@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import pytest
-from decodepool_operator.kinds import POOLS
+from decodepool_operator.api.kinds import POOLS
 
 from tests.cluster.shell.conftest import Operators
 from tests.cluster.shell.plane import Plane, until

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from decodepool_operator.carry_out import FORCES, Carrier
-from decodepool_operator.faults import ApiFault
-from decodepool_operator.kinds import EVENTS, POOLS, Kind
-from decodepool_operator.metrics import Metrics
-from decodepool_operator.state import Plan
+from decodepool_operator.api.faults import ApiFault
+from decodepool_operator.api.kinds import EVENTS, POOLS, Kind
+from decodepool_operator.planner.state import Plan
+from decodepool_operator.shell.carry_out import FORCES, Carrier
+from decodepool_operator.shell.metrics import Metrics
 
 from tests.cluster.shell.plane import DEPLOYMENTS, TESTER, OperatorProcess, Plane, until
 

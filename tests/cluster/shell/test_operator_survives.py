@@ -11,9 +11,9 @@ import pytest
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import wait_until
 from decodepool_cluster.relay import Relay
-from decodepool_operator.crd import crd
-from decodepool_operator.installed import crd_notice
-from decodepool_operator.kinds import POOLS
+from decodepool_operator.api.kinds import POOLS
+from decodepool_operator.definition.crd import crd
+from decodepool_operator.shell.installed import crd_notice
 
 from tests.cluster.shell.conftest import QUICK, Operators
 from tests.cluster.shell.plane import OperatorProcess, Plane, until

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from decodepool_operator.faults import ApiFault
-from decodepool_operator.kinds import PODS
+from decodepool_operator.api.faults import ApiFault
+from decodepool_operator.api.kinds import PODS
 
 from tests.cluster.shell.gpu_site import GPU, Site, discovered
 from tests.cluster.shell.plane import DEPLOYMENTS, Object, until

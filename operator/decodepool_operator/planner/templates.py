@@ -1,0 +1,85 @@
+"""What a user's pod template may not say: what Kubernetes would refuse pod after pod is refused once, here."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from decodepool_operator.planner.devices import Refused, resource_of
+from decodepool_operator.planner.pools import Pool
+from decodepool_operator.planner.quantities import amount
+from decodepool_operator.planner.state import Object
+
+RESERVED_VOLUMES = frozenset({"models", "tmp", "cache", "keys", "source"})
+
+
+def refused_template(pool: Pool) -> Refused | None:
+    """Return why the pool's template cannot be used; None where it can."""
+    template = pool.spec.template
+    if template is None:
+        return None
+    taken = sorted(RESERVED_VOLUMES & {str(volume.get("name")) for volume in template.volumes})
+    if taken:
+        return Refused("InvalidTemplate", f"template.volumes: {', '.join(taken)}: these names are the pool's own")
+    return _refused_resources(pool, dict(template.resources or {}))
+
+
+def merged_resources(pool: Pool, own: Object) -> Object:
+    """Return a worker's resources: the template's over the pool's own, extended ones equal in request and limit."""
+    given: Object = dict(pool.spec.template.resources or {}) if pool.spec.template else {}
+    given_limits, given_requests = _given(given, "limits"), _given(given, "requests")
+    limits = {**own.get("limits", {}), **given_limits}
+    requests = {**own.get("requests", {}), **given_requests}
+    for name in {*limits, *requests}:
+        if "/" in name:
+            limits[name] = requests[name] = limits.get(name, requests.get(name))
+    if "memory" in limits and "memory" not in given_requests:
+        requests["memory"] = limits["memory"]
+    if "memory" in requests and "memory" not in given_limits:
+        limits["memory"] = requests["memory"]
+    extra = {key: value for key, value in given.items() if key not in ("limits", "requests")}
+    return {**extra, "limits": _ordered(limits), "requests": _ordered(requests)}
+
+
+def _given(resources: Object, part: str) -> Object:
+    """Return a part's amounts. One that is null is as if it were not there, as Kubernetes has it."""
+    return {name: each for name, each in (resources.get(part) or {}).items() if each is not None}
+
+
+def _ordered(amounts: dict[str, Any]) -> dict[str, str]:
+    return {name: str(amounts[name]) for name in sorted(amounts)}
+
+
+def _refused_resources(pool: Pool, resources: Object) -> Refused | None:
+    limits, requests = _given(resources, "limits"), _given(resources, "requests")
+    for name in sorted({*limits, *requests}):
+        fault = _amount_fault(pool, name, limits.get(name), requests.get(name))
+        if fault:
+            return Refused("InvalidResources", f"template.resources: {name}: {fault}")
+    return None
+
+
+def _amount_fault(pool: Pool, name: str, limit: Any, request: Any) -> str | None:
+    try:
+        amounts = [amount(each) for each in (request, limit) if each is not None]
+    except ValueError as error:
+        return str(error)
+    return _pair_fault(name, amounts, limit, request) or _device_fault(pool, name, amounts[0])
+
+
+def _pair_fault(name: str, amounts: list[Fraction], limit: Any, request: Any) -> str | None:
+    if any(each < 0 for each in amounts):
+        return "less than nothing"
+    if "/" in name and len(set(amounts)) > 1:
+        return f"request {request} and limit {limit} differ, which Kubernetes refuses for such a resource"
+    if len(amounts) == 2 and amounts[0] > amounts[1]:
+        return f"request {request} is more than limit {limit}"
+    return None
+
+
+def _device_fault(pool: Pool, name: str, asked: Fraction) -> str | None:
+    if pool.kind == "cuda" and name == resource_of(pool) and asked != pool.spec.accelerator.count:
+        return f"{asked} asked for, but accelerator.count is {pool.spec.accelerator.count}"
+    if pool.kind == "cpu" and name.startswith("nvidia.com/"):
+        return "a GPU for a pool whose accelerator.type is cpu"
+    return None

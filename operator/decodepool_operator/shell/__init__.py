@@ -1,0 +1,10 @@
+"""What runs: watches, a queue of pools, and one look at a pool after another.
+
+| | |
+|---|---|
+| `application`, `settings` | the program's life; what it is told |
+| `logs`, `metrics`, `pool_gauges` | what it tells |
+| `handlers`, `store`, `audit`, `health`, `installed` | watches, what they told, and whether they tell the truth |
+| `work_queue`, `reconcile`, `observe`, `carry_out`, `events` | one look at a pool: what is seen, done and told |
+| `reports`, `resolve` | what workers and gateways say; headers of models behind URLs |
+"""
