@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from decodepool_operator.api.kinds import POOLS
-from decodepool_operator.shell.audit import Audit
+from decodepool_operator.shell.audit import CATCH_UP_SECONDS, Audit
 from decodepool_operator.shell.handlers import Watches
 from decodepool_operator.shell.health import Health
 from decodepool_operator.shell.metrics import Metrics
@@ -38,6 +38,33 @@ class Room:
 @pytest.fixture
 def room() -> Room:
     return Room()
+
+
+def test_the_store_has_caught_up_once_all_that_is_listed_was_told(room: Room) -> None:
+    bodies = [room.api.put(pool(name)) for name in ("one", "two")]
+
+    async def told_one_by_one() -> None:
+        waiting = asyncio.create_task(room.audit.caught_up([POOLS]))
+        for body in bodies:
+            await asyncio.sleep(2 * CATCH_UP_SECONDS)
+            assert not waiting.done()
+            room.watches.saw(POOLS, body)
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(told_one_by_one())
+
+
+def test_what_goes_before_it_was_told_is_not_waited_for(room: Room) -> None:
+    room.api.put(pool("brief"))
+
+    async def gone_meanwhile() -> None:
+        waiting = asyncio.create_task(room.audit.caught_up([POOLS]))
+        await asyncio.sleep(CATCH_UP_SECONDS / 2)
+        room.api.objects.clear()
+        room.api.put(pool("later"))
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(gone_meanwhile())
 
 
 def test_watches_that_tell_everything_are_found_sound(room: Room) -> None:

@@ -35,7 +35,8 @@ def test_an_operator_registers_nothing_that_writes_to_objects(watches: Watches) 
     assert not registry._changing.get_all_handlers(), "handlers of changes keep their progress in annotations"
     assert not registry._spawning.get_all_handlers(), "timers and daemons need a finalizer"
     assert not registry._webhooks.get_all_handlers()
-    assert registry._indexing.get_all_handlers()
+    assert not registry._indexing.get_all_handlers(), "while indexes fill, each object wakes all that came before"
+    assert registry._watching.get_all_handlers()
 
 
 def test_no_wait_of_kopf_is_unbounded() -> None:

@@ -39,7 +39,7 @@ def test_an_operator_that_sees_its_heartbeat_is_well(health: Health, clock: Cloc
 
 
 def test_a_blind_operator_says_so_though_its_port_answers(health: Health, clock: Clock) -> None:
-    health.saw_heartbeat()
+    health.begin()
     clock.now = 121
     assert health.troubles() == ["no heartbeat has come back through the watch for 121 s"]
 
@@ -60,8 +60,7 @@ STRANGERS = {
 @pytest.mark.parametrize("whose", STRANGERS.values(), ids=STRANGERS)
 def test_somebody_elses_heartbeat_proves_nothing(health: Health, clock: Clock, whose: Identity) -> None:
     heartbeat(health).saw(lease(whose, datetime.now(UTC)))
-    assert not health.started
-    health.saw_heartbeat()
+    health.begin()
     clock.now = 121
     heartbeat(health).saw(lease(whose, datetime.now(UTC)))
     assert health.troubles()
@@ -82,7 +81,9 @@ def test_a_look_that_never_ends_is_a_trouble(clock: Clock) -> None:
     assert len(health.troubles()) == 1
 
 
-def test_ready_begins_with_the_first_heartbeat_that_comes_back(health: Health) -> None:
-    assert not health.started
-    heartbeat(health).saw(lease(OURS, datetime.now(UTC)))
+def test_the_first_heartbeats_have_until_the_listing_ends_and_then_some(health: Health, clock: Clock) -> None:
+    clock.now = 600
+    health.begin()
     assert health.started
+    clock.now = 719
+    assert health.troubles() == []

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from decodepool_operator.api.client import Api
 from decodepool_operator.api.faults import ApiFault
-from decodepool_operator.api.kinds import POD_MONITORS, SECRETS
+from decodepool_operator.api.kinds import POD_MONITORS, SECRETS, Kind
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.state import Object
 from decodepool_operator.shell import health as probes
@@ -89,7 +89,6 @@ class Operator:
         identity = Identity(settings.heartbeat_namespace, settings.lease, f"{os.uname().nodename}-{os.getpid()}")
         heartbeat = Heartbeat(self._api, identity, self.health, self._threads)
         self.watches.on_lease(heartbeat.saw)
-        self.watches.on_lease(lambda _: self._ready.set())
         audit = Audit(self._api, self.watches, self.health, self._threads, settings.namespaces or (None,))
         kinds = watched_kinds(reads_nodes=settings.reads_nodes)
         writers = Writers(Carrier(self._api, self.metrics), Recorder(self._api))
@@ -97,7 +96,7 @@ class Operator:
         return [
             heartbeat.run(settings.heartbeat_seconds),
             *([self._when_ready(self._webhook().run())] if settings.webhook_service else []),
-            self._when_ready(audit.run(kinds, settings.audit_seconds)),
+            self._audit(audit, kinds),
             self._when_ready(self._look_at_installed(audit)),
             self._when_ready(world.reports.run(settings.report_seconds)),
             *(self._when_ready(reconciler.run()) for _ in range(settings.workers)),
@@ -143,6 +142,19 @@ class Operator:
             part.close()
             raise
         await part
+
+    async def _audit(self, audit: Audit, kinds: tuple[Kind, ...]) -> None:
+        """Wait until everything has been listed, let the other parts begin, and audit from then on."""
+        while not self._ready.is_set():
+            try:
+                await audit.caught_up(kinds)
+            except ApiFault as fault:
+                log.warning("the first listing failed", extra={"fields": {"fault": fault.message}})
+                await asyncio.sleep(START_RETRY_SECONDS)
+            else:
+                self.health.begin()
+                self._ready.set()
+        await audit.run(kinds, self._settings.audit_seconds)
 
     async def _look_at_installed(self, audit: Audit) -> None:
         """See what comes to be installed while this runs: PodMonitors, and a CRD as new as the operator."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from decodepool_operator.api.client import Api
 from decodepool_operator.api.faults import ApiFault, Refusal
@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 GRACE_SECONDS = 10.0
 """In which a watch may still tell what a list already shows."""
+CATCH_UP_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,16 @@ class Audit:
         self._health = health
         self._threads = threads
         self._namespaces = tuple(namespaces)
+
+    async def caught_up(self, kinds: Iterable[Kind]) -> None:
+        """Return once the store holds all that there was when this was asked, but for what has gone since. ApiFault
+        where a list fails.
+        """
+        for kind in kinds:
+            missing = await self._missing(kind)
+            while missing:
+                await asyncio.sleep(CATCH_UP_SECONDS)
+                missing &= await self._missing(kind)
 
     async def run(self, kinds: Iterable[Kind], period_seconds: float) -> None:
         """Check for ever. A list that fails is tried again at the next turn."""
@@ -69,13 +80,21 @@ class Audit:
 
     async def _suspects(self, kind: Kind) -> set[PoolKey]:
         """Return the objects whose last known state is not the listed one."""
-        listed: dict[PoolKey, Any] = {}
-        for namespace in self._namespaces if kind.namespaced else (None,):
-            for metadata in await self._in_thread(partial(self._list, kind, namespace)):
-                listed[metadata.get("namespace", ""), metadata["name"]] = int(metadata["resourceVersion"])
+        listed = await self._listed(kind)
         known = {key: int(body["metadata"]["resourceVersion"]) for key, body in self._store.all(kind).items()}
         missing = {key for key, version in listed.items() if known.get(key, 0) < version}
         return missing | (known.keys() - listed.keys())
+
+    async def _missing(self, kind: Kind) -> set[PoolKey]:
+        return (await self._listed(kind)).keys() - self._store.all(kind).keys()
+
+    async def _listed(self, kind: Kind) -> dict[PoolKey, int]:
+        """Return the resource version of each object."""
+        listed = {}
+        for namespace in self._namespaces if kind.namespaced else (None,):
+            for metadata in await self._in_thread(partial(self._list, kind, namespace)):
+                listed[metadata.get("namespace", ""), metadata["name"]] = int(metadata["resourceVersion"])
+        return listed
 
     async def _heal(self, kind: Kind, key: PoolKey) -> bool:
         """Bring one object up to date; return whether the store was behind."""

@@ -53,10 +53,13 @@ class Health:
         """How long ago a heartbeat was seen."""
         return self.clock() - self.seen_at
 
+    def begin(self) -> None:
+        """Note that everything has been listed: from now on heartbeats must come back."""
+        self.started, self.seen_at = True, self.clock()
+
     def saw_heartbeat(self) -> None:
         """Note that a heartbeat came back."""
         self.seen_at = self.clock()
-        self.started = True
 
     def audited(self, kind: str, missed: int) -> None:
         """Note how many changes of a kind the watches had kept to themselves."""
