@@ -58,57 +58,63 @@ class SliceServer:
         return {"metadata": {"name": name}, "ports": [{"name": "http", "port": 8000}], "endpoints": [endpoint]}
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers what a gateway asks."""
+
+    protocol_version = "HTTP/1.1"
+    state: SliceServer
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        asked = parse_qs(url.query)
+        assert url.path == PATH, url.path
+        assert asked["labelSelector"] == ["kubernetes.io/service-name=pool-workers"]
+        if self.state.fails:
+            self._answer(500, {"kind": "Status", "code": 500})
+        elif "watch" in asked:
+            self._watch(asked)
+        else:
+            self.state.lists += 1
+            listed = {
+                "metadata": {"resourceVersion": str(self.state.version)},
+                "items": list(self.state.slices.values()),
+            }
+            self._answer(200, listed)
+
+    def _watch(self, asked: dict[str, list[str]]) -> None:
+        self.state.watches.append(asked)
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if self.state.forgets:
+            self.state.forgets = False
+            gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+            self._line({"type": "ERROR", "object": gone})
+        else:
+            while (event := self.state.events.get()) is not CLOSE:
+                self._line(event)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _line(self, event: dict[str, Any]) -> None:
+        line = json.dumps(event).encode() + b"\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.flush()
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
 @contextmanager
 def slice_server() -> Iterator[SliceServer]:
     """Run one on a free port."""
     state = SliceServer()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            url = urlsplit(self.path)
-            asked = parse_qs(url.query)
-            assert url.path == PATH, url.path
-            assert asked["labelSelector"] == ["kubernetes.io/service-name=pool-workers"]
-            if state.fails:
-                self._answer(500, {"kind": "Status", "code": 500})
-            elif "watch" in asked:
-                self._watch(asked)
-            else:
-                state.lists += 1
-                listed = {"metadata": {"resourceVersion": str(state.version)}, "items": list(state.slices.values())}
-                self._answer(200, listed)
-
-        def _watch(self, asked: dict[str, list[str]]) -> None:
-            state.watches.append(asked)
-            self.send_response(200)
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            if state.forgets:
-                state.forgets = False
-                gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-                self._line({"type": "ERROR", "object": gone})
-            else:
-                while (event := state.events.get()) is not CLOSE:
-                    self._line(event)
-            self.wfile.write(b"0\r\n\r\n")
-
-        def _line(self, event: dict[str, Any]) -> None:
-            line = json.dumps(event).encode() + b"\n"
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-            self.wfile.flush()
-
-        def _answer(self, status: int, body: dict[str, Any]) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"state": state}))
     server.daemon_threads = True
     state.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever)
