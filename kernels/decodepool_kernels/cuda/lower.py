@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
+from decodepool_kernels.cuda.grids import elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
-from decodepool_kernels.cuda.products import MOST_PARTS, SLICES
+from decodepool_kernels.cuda.products import MOST_PARTS
 from decodepool_kernels.cuda.records import (
     ROW_THREADS,
     LogitsRows,
@@ -36,36 +37,6 @@ from decodepool_kernels.cuda.records import (
 LOG2_E = 1.4426950408889634
 PAIR_THREADS = 128
 WIDE_THREADS = 384
-SLICE_STRIDE = 1024
-"""Inputs after which the slices take their turns again."""
-
-
-def _rows(rows: int) -> tuple[int, int]:
-    return (rows, 1)
-
-
-def _slices(rows: int) -> tuple[int, int]:
-    return (rows, SLICES)
-
-
-def held(width: int) -> dict[str, int]:
-    """Return the define of kernels that hold a row of `width` floats in a block's registers."""
-    return {"ITEMS": -(-width // SLICE_STRIDE)}
-
-
-def slice_threads(width: int) -> int:
-    """Return the threads of a block that holds one slice of such a row: a warp a group of 128, up to 8."""
-    return 32 * min(8, -(-width // SLICE_STRIDE))
-
-
-def slice_held(width: int) -> dict[str, int]:
-    """Return the define of kernels that hold one slice of a row in a block's registers."""
-    return {"ITEMS": -(-width // (SLICE_STRIDE * slice_threads(width) // 32))}
-
-
-def _elements(count: int, each: int) -> Callable[[int], tuple[int, int]]:
-    blocks = -(-count // each)
-    return lambda rows: (blocks, rows)
 
 
 @dataclass
@@ -140,7 +111,7 @@ class Lowering:
         first, second = (op.gate, op.up) if isinstance(op, g.SwiGlu) else (op.a, op.b)
         operands = (self.value(first), self.value(second), self._place(op.out))
         kernel = "swiglu" if isinstance(op, g.SwiGlu) else "add"
-        grid = _elements(width, 4 * ROW_THREADS)
+        grid = elements(width, 4 * ROW_THREADS)
         self._emit(
             kernel, (*operands, stride, ctypes.c_int(width), pointer(self.step)), operands[:2], operands[2:], grid=grid
         )
@@ -176,7 +147,7 @@ class Lowering:
             kernel, counts, defines = "embed", [matrix.inputs // BLOCK_INPUTS, matrix.zero], matrix.kind.defines()
         stride = ctypes.c_longlong(self._stride(op.out.width))
         operands = (pointer(matrix.address), out, stride, *map(ctypes.c_int, counts), pointer(self.step))
-        self._emit(kernel, operands, (), (out,), grid=_elements(op.out.width, ROW_THREADS), defines=defines)
+        self._emit(kernel, operands, (), (out,), grid=elements(op.out.width, ROW_THREADS), defines=defines)
 
     def _activation(self, x: g.Tensor, planes: int, domain: int = ROWS) -> Buffer:
         """Return x quantised, by one launch with the operation that makes it where that still waits."""
@@ -207,7 +178,7 @@ class Lowering:
                 operands,
                 (value,),
                 (target,),
-                grid=_slices,
+                grid=slices_of_rows,
                 threads=slice_threads(x.width),
                 defines={"PLANES": planes, **slice_held(x.width)},
             )
@@ -230,13 +201,13 @@ class Lowering:
         tail = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
         operands = (*sources, *row, *tail)
         defines = {"PLANES": planes, **held(op.x.width)}
-        self._emit("norm_quantise", operands, reads, (*sums, target), grid=_rows, defines=defines)
+        self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
         operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
         defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
-        self._emit("swiglu_quantise", operands, reads, (target,), grid=_slices, threads=threads, defines=defines)
+        self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
         """Products of one tensor: those of one kind share a launch."""
@@ -286,7 +257,7 @@ class Lowering:
         )  # fmt: skip
         writes = [part.out] if isinstance(part.out, Buffer) else []
         self._emit(
-            "matmul_f32", operands, (value,), writes, grid=_elements(matrix.outputs, PAIR_THREADS), threads=PAIR_THREADS
+            "matmul_f32", operands, (value,), writes, grid=elements(matrix.outputs, PAIR_THREADS), threads=PAIR_THREADS
         )
 
     def _rope_table(self, rotation: g.Rotation) -> Buffer:
@@ -295,7 +266,7 @@ class Lowering:
             table = self._tables[rotation] = Buffer(8 * half * self.max_rows)
             frequencies = pointer(self.place_constant(np.array(rotation.frequencies, np.float64)))
             operands = (frequencies, ctypes.c_int(half), ctypes.c_double(rotation.magnitude), table, pointer(self.step))
-            self._emit("rope_table", operands, (), (table,), grid=_elements(half, PAIR_THREADS), threads=PAIR_THREADS)
+            self._emit("rope_table", operands, (), (table,), grid=elements(half, PAIR_THREADS), threads=PAIR_THREADS)
         return self._tables[rotation]
 
     def _rope(self, op: g.Rope) -> None:
@@ -310,7 +281,7 @@ class Lowering:
         row = ctypes.c_longlong(self._stride(op.x.width))
         operands = (x, row, *map(ctypes.c_int, counts), table, pointer(self.step))
         self._emit(
-            "rope", operands, (x, table), (x,), grid=_elements(op.heads * half, PAIR_THREADS), threads=PAIR_THREADS
+            "rope", operands, (x, table), (x,), grid=elements(op.heads * half, PAIR_THREADS), threads=PAIR_THREADS
         )
 
     def _attention(self, op: g.Attention) -> None:
@@ -345,7 +316,7 @@ class Lowering:
         return {"KV_BITS": self.pages.kv_bits}
 
     def _fold(self, op: g.Attention) -> None:
-        out, grid = self._place(op.out), _elements(op.out.width, 4 * PAIR_THREADS)
+        out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
         operands = (*self._partials(op), pointer(self.step))
         self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS)
 
@@ -360,12 +331,12 @@ class Lowering:
         operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step))
         threads = slice_threads(width)
         defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width)}
-        self._emit("fold_quantise", operands, (out,), (target,), grid=_slices, threads=threads, defines=defines)
+        self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:
         k, v = self.value(op.k), self.value(op.v)
         sizes = (ctypes.c_longlong(self._stride(op.k.width)), ctypes.c_int(op.kv_heads), ctypes.c_int(head_dim))
-        grid = _elements(op.k.width, PAIR_THREADS * (4 if self.pages.kv_bits == KV_BITS["f16"] else 1))
+        grid = elements(op.k.width, PAIR_THREADS * (4 if self.pages.kv_bits == KV_BITS["f16"] else 1))
         operands = (k, v, *sizes, layer, pointer(self.step))
         self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=self._kv_bits)
 
@@ -378,9 +349,9 @@ class Lowering:
         counts = (op.heads, op.kv_heads, head_dim, len(rotation.frequencies), int(rotation.interleaved))
         operands = (q, strides[0], k, v, strides[1], *map(ctypes.c_int, counts), table, layer, pointer(self.step))
         heads, threads = op.heads + op.kv_heads, PAIR_THREADS
-        grid = _elements(heads * head_dim // 2, PAIR_THREADS)
+        grid = elements(heads * head_dim // 2, PAIR_THREADS)
         if self.pages.kv_bits != KV_BITS["f16"]:
-            grid, threads = _elements(heads, 1), head_dim
+            grid, threads = elements(heads, 1), head_dim
         reads, defines = (q, k, v, table), self._kv_bits
         self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines)
 
@@ -398,7 +369,7 @@ class Lowering:
         picked = x.graph.tensor(x.width)
         source, out = self.value(x), self._place(picked)
         operands = (source, out, *self._row(x.width), pointer(self.step))
-        self._emit("gather", operands, (source,), (out,), grid=_elements(x.width, 4 * ROW_THREADS))
+        self._emit("gather", operands, (source,), (out,), grid=elements(x.width, 4 * ROW_THREADS))
         return picked
 
 
