@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from decodepool_kernels.arena import Buffer
+from decodepool_kernels.cuda.grids import Grid
 from decodepool_kernels.cuda.packing import MatrixKind
 
 ROW_THREADS = 256
@@ -79,7 +80,7 @@ class Record:
     operands: tuple[Operand, ...]
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
-    grid: Callable[[int], tuple[int, int]] | None = None
+    grid: Grid | None = None
     threads: int = ROW_THREADS
     defines: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[PartOperands, ...] = ()
