@@ -9,6 +9,7 @@ import typer
 
 from decodepool_cli.faults import DONE, bad_input
 from decodepool_cli.fetching import Remote, fetch_to
+from decodepool_cli.interrupts import interrupt_on_terminate
 from decodepool_cli.loading import progress_bar
 
 
@@ -20,6 +21,7 @@ def fetch(
     bearer_file: Annotated[Path | None, typer.Option(help="File with a token for the URL's own host.")] = None,
 ) -> int:
     """Fetch a model: resumed where it is cut, checked, and moved into place whole."""
+    interrupt_on_terminate()  # in a pod it is process 1, to which the kernel sends no signal that it has no handler for
     if not url.startswith(("http://", "https://")):
         raise bad_input(f"{url}: http and https URLs are fetched")
     if sha256 is not None and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
+from contextlib import suppress
 
 from decodepool_operator.api.client import Api
 from decodepool_operator.shell.application import Operator
@@ -24,7 +26,8 @@ def main() -> int:
     log = logging.getLogger("decodepool_operator")
     log.info("starting", extra={"fields": {"namespaces": list(settings.namespaces) or "all"}})
     try:
-        asyncio.run(_run(settings))
+        with suppress(asyncio.CancelledError):  # told to end before anything had begun
+            asyncio.run(_run(settings))
     except Exception as error:
         log.exception("stopped by a fault", extra={"fields": {"fault": str(error)}})
         return 1
@@ -33,6 +36,12 @@ def main() -> int:
 
 
 async def _run(settings: Settings) -> None:
+    """Run the operator. It heeds SIGTERM itself once it watches. While it waits for its CRD this does, since process 1
+    of a pod gets no signal that it has no handler for.
+    """
+    told = asyncio.current_task()
+    assert told is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.cancel)
     await Operator(settings, Api.connect()).run()
 
 

@@ -6,8 +6,10 @@ line on stderr, `Reason: what is wrong`, and exit code 2.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.facts import MAX_JSON_BYTES, fault_reason, read_facts
@@ -15,10 +17,12 @@ from decodepool_sizing.readers import file_reader
 
 LAST_WORDS = Path("/dev/termination-log")
 BAD_INPUT = 2
+TERMINATED = 128 + signal.SIGTERM
 
 
 def main(arguments: list[str], last_words: Path = LAST_WORDS) -> int:
-    """Read one file; return the exit code."""
+    """Read one file; return the exit code. SIGTERM ends it: process 1 of a pod gets none that it has no handler for."""
+    signal.signal(signal.SIGTERM, _end)
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m decodepool_operator.reader PATH\n")
         return BAD_INPUT
@@ -33,6 +37,10 @@ def main(arguments: list[str], last_words: Path = LAST_WORDS) -> int:
     sys.stdout.write(text + "\n")
     _leave(last_words, text)
     return 0
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is the signal module's
+    sys.exit(TERMINATED)
 
 
 def _leave(last_words: Path, text: str) -> None:

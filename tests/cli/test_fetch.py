@@ -15,6 +15,7 @@ from decodepool_cli.fetch import fetch
 from decodepool_cli.fetching import Remote, fetched
 from decodepool_sizing.cache_folder import cache_folder
 
+from tests.cli.processes import Running, until
 from tests.sizing.gguf_bytes import tiny
 
 CONTENT = (tiny() + bytes(range(256)) * 4000)[:1_024_000]
@@ -214,6 +215,20 @@ def test_what_has_come_is_kept_be_it_little(site: Site, cache: Path, monkeypatch
     finally:
         site.stall.set()
     assert [path.read_bytes() for path in cache.glob("*.part")] == [CONTENT[:1000]]
+
+
+def test_a_fetch_that_is_told_to_end_ends_by_itself(site: Site, tmp_path: Path) -> None:
+    """As process 1 of a pod it would otherwise go on, with the pod's GPU, until it is killed after the whole drain."""
+    site.stall = threading.Event()
+    running = Running(tmp_path, "fetch", site.url, "--output", tmp_path / "model.gguf")
+    try:
+        until((tmp_path / "model.gguf.part").exists)
+        running.signal()
+        assert running.end(5) == 130
+    finally:
+        running.process.kill()
+        running.process.wait()
+        site.stall.set()
 
 
 def test_a_server_without_ranges_sends_it_all_again(site: Site) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,25 @@ def test_without_a_place_for_last_words_it_still_prints(tmp_path: Path, capsys: 
 def test_it_takes_one_path(last_words: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], last_words) == 2
     assert capsys.readouterr().err.startswith("usage: ")
+
+
+SLOW = """
+import time
+from decodepool_operator import reader
+
+def read_facts(_):
+    print("reading", flush=True)
+    time.sleep(60)
+
+reader.read_facts = read_facts
+reader.main([reader.__file__])
+"""
+
+
+def test_a_reader_that_is_told_to_end_ends_by_itself() -> None:
+    """As process 1 of a pod it would otherwise go on until it is killed."""
+    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(10) == 143
