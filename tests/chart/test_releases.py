@@ -112,7 +112,9 @@ def test_an_upgrade_leaves_the_certificate_to_the_operator(release: Release) -> 
     server = release.server
     release.install()
     bundle = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K"
-    patch = json.dumps([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}])
+    written = {"caBundle": bundle, "service/path": "/inject/x"}
+    root = "/webhooks/0/clientConfig"
+    patch = json.dumps([{"op": "add", "path": f"{root}/{key}", "value": value} for key, value in written.items()])
     server.kubectl("patch", "mutatingwebhookconfiguration", "decodepool-sidecar", "--type=json", "-p", patch)
     secret = json.dumps({"data": {"tls.crt": bundle}})
     in_its_own = ("-n", release.namespace)
@@ -120,6 +122,7 @@ def test_an_upgrade_leaves_the_certificate_to_the_operator(release: Release) -> 
     release.helm("upgrade", str(CHART), "--set", "webhook.timeoutSeconds=7")
     (hook,) = server.get("mutatingwebhookconfiguration", "decodepool-sidecar")["webhooks"]
     assert (hook["timeoutSeconds"], hook["clientConfig"]["caBundle"]) == (7, bundle)
+    assert hook["clientConfig"]["service"]["path"] == "/inject/x"
     assert server.get("secret", "decodepool-operator-cert", release.namespace)["data"] == {"tls.crt": bundle}
 
 

@@ -81,7 +81,9 @@ class FakeApi:
         for operation in operations:
             _, _, index, *path = operation["path"].split("/")
             target = body["webhooks"][int(index)]
-            target[path[0]][path[1]] = operation["value"]
+            for part in path[:-1]:
+                target = target[part]
+            target[path[-1]] = operation["value"]
         return self._store(body)
 
     def list_metadata(self, kind: Kind, namespace: str | None) -> Iterator[Object]:

@@ -8,7 +8,6 @@ import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,7 +22,7 @@ from decodepool_operator.webhook.certificates import (
     renewed,
 )
 from decodepool_operator.webhook.injection import Denied, Injected
-from decodepool_operator.webhook.keeper import Keeper, Place, bundle_patch
+from decodepool_operator.webhook.keeper import Keeper, Place, trusting
 from decodepool_operator.webhook.server import WebhookServer, answer
 
 from tests.operator.fake_api import FakeApi
@@ -65,7 +64,8 @@ def test_a_certificate_of_another_authority_is_replaced(made: Certificates) -> N
 def test_a_secret_keeps_certificates_and_anything_else_is_none(made: Certificates) -> None:
     data = made.to_secret_data()
     assert Certificates.from_secret_data(data) == made
-    for broken in ({}, {**data, "tls.crt": "!"}, {**data, "tls.key": base64.b64encode(b"no key").decode()}):
+    other = base64.b64encode(b"no key").decode()
+    for broken in ({}, {**data, "tls.crt": "!"}, {**data, "tls.key": other}, {**data, "path": other}):
         assert Certificates.from_secret_data(broken) is None
 
 
@@ -117,14 +117,14 @@ def test_the_api_server_is_told_of_the_authority_once(made: Certificates) -> Non
     assert keeper(api).trust(made)
     assert not keeper(api).trust(made)
     [found] = api.of("MutatingWebhookConfiguration")
-    assert {each["clientConfig"]["caBundle"] for each in found["webhooks"]} == {
-        base64.b64encode(made.authority).decode()
-    }
+    bundle = base64.b64encode(made.authority).decode()
+    at_its_path = {"caBundle": bundle, "service": {"path": made.path.decode()}}
+    assert [each["clientConfig"] for each in found["webhooks"]] == [at_its_path, {"caBundle": bundle}]
 
 
 def test_a_chart_without_the_webhook_is_left_without(made: Certificates) -> None:
     assert not keeper(FakeApi()).trust(made)
-    assert bundle_patch({}, "x") == []
+    assert trusting({}, made) == []
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,8 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-async def asked(session: aiohttp.ClientSession, port: int, body: Any) -> tuple[int, Any]:
-    async with session.post(
-        f"https://{HOST}:{port}/inject", data=body if isinstance(body, str) else json.dumps(body)
-    ) as got:
+async def asked(session: aiohttp.ClientSession, url: str, body: Any) -> tuple[int, Any]:
+    async with session.post(url, data=body if isinstance(body, str) else json.dumps(body)) as got:
         return got.status, await got.json(content_type=None) if got.status == 200 else await got.text()
 
 
@@ -171,7 +169,16 @@ class OneHost(aiohttp.abc.AbstractResolver):
         return
 
 
-def test_the_server_is_trusted_by_its_authority_and_survives_nonsense(tmp_path: Path) -> None:
+REVIEW = {"request": {"uid": "u", "namespace": "team", "object": {"x": 1}}}
+NONSENSE = ("{", "[]", {}, {"request": {"uid": "u"}}, {"request": None})
+
+
+async def trusting_session(certificates: Certificates) -> aiohttp.ClientSession:
+    trust = ssl.create_default_context(cadata=certificates.authority.decode())
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust, resolver=OneHost()))
+
+
+def test_the_server_is_trusted_by_its_authority_and_survives_nonsense() -> None:
     async def main() -> None:
         api, port, seen = with_the_charts_secret(), free_port(), []
 
@@ -182,17 +189,41 @@ def test_the_server_is_trusted_by_its_authority_and_survives_nonsense(tmp_path: 
         server = WebhookServer(keeper(api), injects, port, ThreadPoolExecutor(1))
         task = asyncio.create_task(server.run())
         await listening(port)
-        assert server._loaded is not None
-        trust = ssl.create_default_context(cadata=server._loaded.authority.decode())
-        connector = aiohttp.TCPConnector(ssl=trust, resolver=OneHost())
-        async with aiohttp.ClientSession(connector=connector) as session:
-            for nonsense in ("{", "[]", {}, {"request": {"uid": "u"}}, {"request": None}):
-                assert (await asked(session, port, nonsense))[0] == 400
-            status, review = await asked(
-                session, port, {"request": {"uid": "u", "namespace": "team", "object": {"x": 1}}}
-            )
+        known = server._loaded
+        assert known is not None
+        url = f"https://{HOST}:{port}{known.path.decode()}"
+        async with await trusting_session(known) as session:
+            for nonsense in NONSENSE:
+                assert (await asked(session, url, nonsense))[0] == 400
+            status, review = await asked(session, f"{url}?timeout=5s", REVIEW)
         assert (status, review["response"]) == (200, {"uid": "u", "allowed": True})
         assert seen == [("team", {"x": 1})]
         task.cancel()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("path", ["/", "/inject", "/inject/", "/inject/" + "0" * 32, "/inject/%FF", "//"])
+def test_whoever_was_not_told_the_path_learns_of_no_pool(path: str) -> None:
+    """Any pod may connect; what is answered there has a pool's model URL, environment and Secrets' names in it."""
+
+    async def main() -> None:
+        def injects(namespace: str, pod: Any) -> Injected:
+            raise AssertionError("nobody looks at a pool for a stranger")
+
+        port = free_port()
+        server = WebhookServer(keeper(with_the_charts_secret()), injects, port, ThreadPoolExecutor(1))
+        task = asyncio.create_task(server.run())
+        await listening(port)
+        assert server._loaded is not None
+        async with await trusting_session(server._loaded) as session:
+            assert await asked(session, f"https://{HOST}:{port}{path}", REVIEW) == (404, "404: Not Found")
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_each_installation_has_a_path_of_its_own_that_stays(made: Certificates) -> None:
+    assert renewed(None, HOST, NOW).path != made.path
+    for days in (SERVER_DAYS, AUTHORITY_DAYS):
+        assert renewed(made, HOST, NOW + timedelta(days=days)).path == made.path

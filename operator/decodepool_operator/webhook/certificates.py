@@ -1,9 +1,11 @@
-"""The webhook's certificate: an authority of its own and a server certificate, as PEM texts in a Secret."""
+"""What makes the webhook trusted, in a Secret: an authority of its own, a server certificate, and its path."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,21 +23,25 @@ SERVER_RENEW_DAYS = 30
 BACKDATED = timedelta(hours=1)
 """For clocks that are behind."""
 
-FIELDS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
+FIELDS = ("ca.crt", "ca.key", "tls.crt", "tls.key", "path")
+PATH = re.compile(rb"/inject/[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM texts."""
+    """PEM texts, and the one path at which reviews are answered. Any pod may reach the webhook, and what it answers
+    tells of a pool's spec: so the path is a word that the API server alone is told.
+    """
 
     authority: bytes
     authority_key: bytes
     server: bytes
     server_key: bytes
+    path: bytes
 
     def to_secret_data(self) -> dict[str, str]:
         """Return the data of the Secret that keeps them."""
-        texts = (self.authority, self.authority_key, self.server, self.server_key)
+        texts = (self.authority, self.authority_key, self.server, self.server_key, self.path)
         return {name: base64.b64encode(text).decode() for name, text in zip(FIELDS, texts, strict=True)}
 
     @classmethod
@@ -49,19 +55,20 @@ class Certificates:
             serialization.load_pem_private_key(found.server_key, None)
         except (KeyError, ValueError, TypeError, binascii.Error):
             return None
-        return found
+        return found if PATH.fullmatch(found.path) else None
 
 
 def renewed(known: Certificates | None, host: str, now: datetime) -> Certificates:
     """Return certificates that are good for `host` for weeks: the known ones where they are."""
     if known is None or _days_left(known.authority, now) < AUTHORITY_RENEW_DAYS:
         authority, key = _make_authority(now)
+        path = known.path if known else f"/inject/{secrets.token_hex(16)}".encode()
     elif _is_good(known, host, now):
         return known
     else:
-        authority, key = known.authority, known.authority_key
+        authority, key, path = known.authority, known.authority_key, known.path
     server, server_key = _make_server(host, authority, key, now)
-    return Certificates(authority, key, server, server_key)
+    return Certificates(authority, key, server, server_key, path)
 
 
 def _is_good(known: Certificates, host: str, now: datetime) -> bool:

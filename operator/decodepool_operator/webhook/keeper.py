@@ -1,4 +1,6 @@
-"""Keeping the webhook trusted: its certificates in a Secret, their authority in the webhook's configuration."""
+"""Keeping the webhook trusted: its certificates and path in a Secret, authority and path in the webhook's
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +44,16 @@ class Keeper:
         return wanted
 
     def trust(self, certificates: Certificates) -> bool:
-        """Have the API server trust the authority; return whether that had to be written. Nothing where the chart
-        installed no webhook.
+        """Have the API server trust the authority and ask at the path; return whether that had to be written. Nothing
+        where the chart installed no webhook.
         """
-        bundle = base64.b64encode(certificates.authority).decode()
         try:
             configuration = self._api.get(MUTATING_WEBHOOKS, None, self._place.configuration)
         except ApiFault as fault:
             if fault.refusal is Refusal.NOT_FOUND:
                 return False
             raise
-        changes = bundle_patch(configuration, bundle)
+        changes = trusting(configuration, certificates)
         if changes:
             self._api.json_patch(MUTATING_WEBHOOKS, None, self._place.configuration, changes)
         return bool(changes)
@@ -72,10 +73,14 @@ class Keeper:
         self._api.replace(SECRETS, self._place.namespace, self._place.secret, body)
 
 
-def bundle_patch(configuration: Object, bundle: str) -> list[Object]:
-    """Return the JSON patch that puts an authority into every webhook that has another."""
-    return [
-        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
-        for index, webhook in enumerate(configuration.get("webhooks") or ())
-        if webhook.get("clientConfig", {}).get("caBundle") != bundle
-    ]
+def trusting(configuration: Object, certificates: Certificates) -> list[Object]:
+    """Return the JSON patch that puts authority and path into every webhook that has others."""
+    bundle, path = base64.b64encode(certificates.authority).decode(), certificates.path.decode()
+    patch: list[Object] = []
+    for index, webhook in enumerate(configuration.get("webhooks") or ()):
+        client, root = webhook.get("clientConfig", {}), f"/webhooks/{index}/clientConfig"
+        if client.get("caBundle") != bundle:
+            patch.append({"op": "add", "path": f"{root}/caBundle", "value": bundle})
+        if "service" in client and client["service"].get("path") != path:
+            patch.append({"op": "add", "path": f"{root}/service/path", "value": path})
+    return patch

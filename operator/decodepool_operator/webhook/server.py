@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hmac
 import json
 import logging
 import os
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class WebhookServer:
-    """Serves `/inject`."""
+    """Serves the path that its certificates are kept with, and none else."""
 
     def __init__(self, keeper: Keeper, inject: Inject, port: int, threads: Executor) -> None:
         self._keeper = keeper
@@ -59,9 +60,9 @@ class WebhookServer:
             await runner.cleanup()
 
     def application(self) -> web.Application:
-        """Return the server's one path."""
+        """Return the server."""
         app = web.Application(client_max_size=MAX_REVIEW_BYTES)
-        app.router.add_post("/inject", self._review)
+        app.router.add_post("/{path:.*}", self._review)
         return app
 
     async def _check(self) -> None:
@@ -78,6 +79,8 @@ class WebhookServer:
         self._keeper.trust(certificates)
 
     async def _review(self, request: web.Request) -> web.Response:
+        if self._loaded is None or not hmac.compare_digest(request.rel_url.raw_path.encode(), self._loaded.path):
+            raise web.HTTPNotFound
         try:
             review = await request.json()
             asked = review["request"]
