@@ -53,13 +53,16 @@ def well(_: Object) -> Fate:
 
 @dataclass
 class Cluster:
-    """A cluster with one pool. `fate` decides what becomes of each pod; `load`, how many sessions a worker holds."""
+    """A cluster with one pool. `fate` decides what becomes of each pod; `load`, how many sessions a worker holds;
+    `fingerprints`, whose bits it gives, where they are not everybody's.
+    """
 
     pool: Object
     fate: Callable[[Object], Fate] = well
     nodes: list[Object] = field(default_factory=list)
     load: dict[str, int] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    fingerprints: dict[str, str] = field(default_factory=dict)
     resolution: Resolution | None = None
     queued: int | None = 0
     quota_message: str | None = None
@@ -143,7 +146,13 @@ class Cluster:
 
     def observed(self) -> Observed:
         reports = {
-            name: WorkerReport(name, pod["metadata"]["uid"], 8, self.load.get(name, 0))
+            name: WorkerReport(
+                name,
+                pod["metadata"]["uid"],
+                sessions_capacity=8,
+                sessions_active=self.load.get(name, 0),
+                fingerprint=self.fingerprints.get(name, "dp-one"),
+            )
             for name, pod in self.pods.items()
             if component_of(pod) == "worker" and is_ready(pod) and name not in self.silent
         }
@@ -159,7 +168,9 @@ class Cluster:
 
     def _picture(self) -> str:
         parts = [self.pool, self.objects_list(), list(self.pods.values()), self.nodes, self.load]
-        return json.dumps([*parts, sorted(self.silent), self.queued, repr(self.resolution)], sort_keys=True)
+        return json.dumps(
+            [*parts, sorted(self.silent), self.fingerprints, self.queued, repr(self.resolution)], sort_keys=True
+        )
 
     def objects_list(self) -> list[Object]:
         return list(self.objects.values())

@@ -131,7 +131,7 @@ def test_a_spec_that_this_operator_does_not_know_touches_nothing() -> None:
 
 
 def report(measured: dict[str, int], pod: Object) -> WorkerReport:
-    return WorkerReport(pod["metadata"]["name"], pod["metadata"]["uid"], 8, 0, {}, measured)
+    return WorkerReport(pod["metadata"]["name"], pod["metadata"]["uid"], 8, 0, measured)
 
 
 @pytest.mark.parametrize(

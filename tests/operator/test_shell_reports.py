@@ -30,8 +30,8 @@ from tests.operator.pools import pool
 KEY = ("team", "chat")
 ANSWER = {
     "sessions": {"capacity": 8, "active": 3, "free": 5},
-    "planned": {"weight_bytes": 100, "session_bytes": None},
-    "measured": {"weight_bytes": 101, "resident_bytes": 1000},
+    "measured": {"weight_bytes": 101, "resident_bytes": 1000, "session_bytes": None},
+    "system_fingerprint": "dp-0123456789abcdef",
 }
 
 
@@ -100,8 +100,8 @@ def test_a_worker_is_reported_by_the_plans_names(monkeypatch: pytest.MonkeyPatch
             "uid-chat-worker-1",
             8,
             3,
-            {"weight_bytes": 100},
             {"weight_bytes": 101, "resident_bytes": 1000},
+            "dp-0123456789abcdef",
         )
     }
 
@@ -275,6 +275,11 @@ def test_a_pool_that_went_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     room.store.remove(POOLS, gone)
     room.poll(monkeypatch)
     assert room.reports.of(KEY) == {}
+
+
+@pytest.mark.parametrize("told", [None, 7, "", "two words", "x" * 65, "dp-\nforged"])
+def test_a_fingerprint_that_is_none_is_not_passed_on(told: Any) -> None:
+    assert report_of(pod(), {**ANSWER, "system_fingerprint": told}).fingerprint is None
 
 
 def report(**measured: int) -> WorkerReport:

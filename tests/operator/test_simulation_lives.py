@@ -8,7 +8,7 @@ from datetime import timedelta
 from decodepool_operator import times
 from decodepool_operator.planner.plan import plan
 
-from tests.operator.lives import TOO_LITTLE, names, ready, rolls
+from tests.operator.lives import TOO_LITTLE, names, ready, require, rolls
 from tests.operator.pools import cluster, facts, host_path_pool, pool, reader_that_says, workers_that
 from tests.operator.simulation import Cluster, Fate, well
 
@@ -171,6 +171,26 @@ def test_a_worker_that_is_not_ready_goes_before_any_that_serves() -> None:
     here.settle()
     assert bad not in names(here.workers())
     assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_workers_that_give_other_bits_than_one_another_are_told_of_and_a_rollout_is_not() -> None:
+    here = cluster(pool(replicas=3))
+    here.settle()
+    odd = sorted(names(here.ready_workers()))[1]
+    here.fingerprints = {odd: "dp-other"}
+    here.settle()
+    degraded = here.condition("Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "WorkersDiffer")
+    assert "dp-one from 2 workers" in degraded["message"]
+    assert f"dp-other from 1 worker ({odd})" in degraded["message"]
+    assert ready(here) == ("True", "AllWorkersReady")
+    del here.fingerprints[odd]
+    here.settle()
+    here.fingerprints = dict.fromkeys(names(here.ready_workers()), "dp-before")
+    here.edit(rolls)
+    here.settle(
+        check=lambda moment: require(moment.condition("Degraded")["status"] == "False", "a rollout is no fault")
+    )
 
 
 def test_a_draining_worker_is_told_of_and_is_not_counted() -> None:

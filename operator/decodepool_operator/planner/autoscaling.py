@@ -80,7 +80,7 @@ def _needed(pool: Pool, workers: Census, sessions_per_worker: int, queued: int |
     assert scaling is not None  # its caller has looked
     known = [each.report for each in workers.ready if each.report is not None]
     unknown = len(workers.started) - len(known)
-    sessions = sum(report.sessions_active + report.queued for report in known) + (queued or 0)
+    sessions = sum(report.sessions_active for report in known) + (queued or 0)
     aimed = sessions_per_worker * scaling.target_utilization_percent
     needed = ceil((100 * sessions + unknown * aimed) / aimed)
     return min(max(needed, scaling.min_replicas), scaling.max_replicas), not unknown and queued is not None

@@ -19,6 +19,10 @@ OUTDATED_DEFINITION = "the installed CRD"
 """How the shell's notice begins of a definition that is older than this operator."""
 
 
+MOST_TOLD = 4
+"""Fingerprints that a sentence names."""
+
+
 def findings(seen: Situation, foreign: list[str], measured: Object | None) -> list[Finding]:
     """Return the seven conditions. `foreign`: children's names that others' objects have."""
     model, capacity = _model(seen), _capacity(seen)
@@ -190,6 +194,9 @@ def _refusal(seen: Situation) -> str:
 
 def _unlike_the_plan(seen: Situation, measured: Object | None) -> tuple[str, str] | None:
     trouble = trouble_of(seen)
+    others = _other_bits(seen)
+    if others is not None:
+        return "WorkersDiffer", others
     if differs(measured):
         assert measured is not None  # `differs` has seen it
         percent = measured["differencePercent"]
@@ -200,6 +207,21 @@ def _unlike_the_plan(seen: Situation, measured: Object | None) -> tuple[str, str
     if trouble is not None and seen.wanted:
         return trouble.reason, trouble.message
     return None
+
+
+def _other_bits(seen: Situation) -> str | None:
+    """Return what is wrong where workers of the present template do not give the same bits: each serves as it should,
+    but a stream that goes on elsewhere, or is drawn again, may be another.
+    """
+    pods: dict[str, list[str]] = {}
+    for each in seen.workers.current_ready:
+        if each.report is not None and each.report.fingerprint is not None:
+            pods.setdefault(each.report.fingerprint, []).append(each.name)
+    if len(pods) < 2:
+        return None
+    groups = sorted((-len(names), fingerprint, min(names)) for fingerprint, names in pods.items())
+    told = [f"{fingerprint} from {count(-few, 'worker')} ({pod})" for few, fingerprint, pod in groups[:MOST_TOLD]]
+    return f"workers have read other files, or run on other devices: their bits differ: {', '.join(told)}"
 
 
 def _ready(seen: Situation, before: list[Finding], foreign: list[str]) -> Finding:

@@ -32,15 +32,16 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What a worker says at `/v1/capacity`. Bytes by the plan's names (`weight_bytes`, ...), known ones only."""
+    """What a worker says at `/v1/capacity`. Bytes by the plan's names (`weight_bytes`, ...), known ones only. Workers
+    with equal fingerprints give equal bits; None where it told none.
+    """
 
     pod: str
     uid: str
     sessions_capacity: int
     sessions_active: int
-    planned_bytes: Mapping[str, int] = field(default_factory=dict)
     measured_bytes: Mapping[str, int] = field(default_factory=dict)
-    queued: int = 0
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

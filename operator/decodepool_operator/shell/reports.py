@@ -41,6 +41,7 @@ KEYS_SECONDS = 60.0
 MAX_ANSWER_BYTES = 1 << 20
 MOST_SESSIONS = 1_000_000
 MOST_BYTES = 1 << 62
+LONGEST_FINGERPRINT = 64
 """What a worker says comes from a pod that anybody may have chosen the image of: absurd numbers are no answer."""
 QUEUED_METRIC = "decodepool_pool_queued"
 
@@ -217,8 +218,8 @@ def report_of(pod: Object, answer: Mapping[str, Any]) -> WorkerReport:
         uid=pod["metadata"]["uid"],
         sessions_capacity=capacity,
         sessions_active=active,
-        planned_bytes=_amounts(answer.get("planned")),
         measured_bytes=_amounts(answer.get("measured")),
+        fingerprint=_fingerprint(answer.get("system_fingerprint")),
     )
 
 
@@ -250,6 +251,12 @@ def _amounts(written: object) -> dict[str, int]:
     if not isinstance(written, dict):
         return {}
     return {name: value for name, value in written.items() if _is_amount(value)}
+
+
+def _fingerprint(written: object) -> str | None:
+    """Return a fingerprint that may stand in a condition."""
+    is_one = isinstance(written, str) and len(written) <= LONGEST_FINGERPRINT and is_one_word(written)
+    return str(written) if is_one else None
 
 
 def _is_amount(value: object) -> bool:
