@@ -15,7 +15,8 @@ from http import HTTPStatus
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 
-from decodepool_sizing.ranged_http import CarefulRedirects
+from decodepool_sizing.errors import told_url
+from decodepool_sizing.ranged_http import CarefulRedirects, told_fault
 
 from decodepool_cli.faults import Fault
 
@@ -67,11 +68,11 @@ class Download:
                     return
                 reason = "the connection was cut"
             except (OSError, HTTPException) as error:
-                reason = _reason(error)
+                reason = told_fault(error)
             failures = 0 if self._have() > furthest else failures + 1
             furthest = max(furthest, self._have())
             if failures >= ATTEMPTS:
-                raise Fault(f"{self._url}: {reason}")
+                raise Fault(f"{told_url(self._url)}: {reason}")
             if failures:
                 time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
 
@@ -104,7 +105,7 @@ class Download:
         if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and have:
             self._part.unlink()  # longer than the file is: not a beginning of it
         elif error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise Fault(f"{self._url}: {error.code} {error.reason}") from None
+            raise Fault(f"{told_url(self._url)}: {told_fault(error)}") from None
         else:
             raise error
 
@@ -137,8 +138,3 @@ def _copy(
         if progress is not None and total is not None:
             progress(have, total)
     return total is None or have >= total
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", error)
-    return str(reason) or type(error).__name__

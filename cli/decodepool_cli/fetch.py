@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from decodepool_sizing.errors import told_url
 
 from decodepool_cli.faults import DONE, bad_input
 from decodepool_cli.fetching import Remote, fetch_to
@@ -23,7 +24,7 @@ def fetch(
     """Fetch a model: resumed where it is cut, checked, and moved into place whole."""
     interrupt_on_terminate()  # in a pod it is process 1, to which the kernel sends no signal that it has no handler for
     if not url.startswith(("http://", "https://")):
-        raise bad_input(f"{url}: http and https URLs are fetched")
+        raise bad_input(f"{told_url(url)}: http and https URLs are fetched")
     if sha256 is not None and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
         raise bad_input(f"--sha256: {sha256!r} is not 64 digits of 0-9a-f")
     with progress_bar("model") as progress:

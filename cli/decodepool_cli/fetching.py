@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from decodepool_sizing.cache_folder import cache_folder
-from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.errors import BadModelFile, told_url
 from decodepool_sizing.header import read_header
 from decodepool_sizing.readers import file_reader
 
@@ -51,7 +51,7 @@ def fetch_to(target: Path, remote: Remote, progress: Progress | None = None) -> 
         part = target.with_name(target.name + ".part")
         has_digest = remote.sha256 is not None
         Download(remote.url, part, has_digest=has_digest, progress=progress, headers=remote.headers).run()
-        _check(part, remote.url, remote.sha256)
+        _check(part, told_url(remote.url), remote.sha256)
         part.replace(target)
 
 
@@ -63,28 +63,28 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _check(part: Path, url: str, sha256: str | None) -> None:
-    """Delete a file that is not what it should be; `Fault` says why."""
+def _check(part: Path, told: str, sha256: str | None) -> None:
+    """Delete a file that is not what it should be; `Fault` says why. `told`: what it is called."""
     try:
         if sha256 is None:
-            _check_header(part, url)
+            _check_header(part, told)
         else:
-            _check_digest(part, url, sha256)
+            _check_digest(part, told, sha256)
     except Fault:
         part.unlink()
         raise
 
 
-def _check_header(part: Path, url: str) -> None:
+def _check_header(part: Path, told: str) -> None:
     try:
         with file_reader(part) as reader:
             read_header(reader)
     except BadModelFile as error:
-        raise bad_input(f"{url}: {error}; what came was deleted") from None
+        raise bad_input(f"{told}: {error}; what came was deleted") from None
 
 
-def _check_digest(part: Path, url: str, sha256: str) -> None:
+def _check_digest(part: Path, told: str, sha256: str) -> None:
     with part.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:
-        raise Fault(f"{url}: its sha256 is {digest}, not {sha256}; what came was deleted")
+        raise Fault(f"{told}: its sha256 is {digest}, not {sha256}; what came was deleted")

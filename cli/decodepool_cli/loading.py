@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from decodepool_sizing.devices import DeviceKind
+from decodepool_sizing.errors import told_url
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import is_url
 from decodepool_sizing.session_bytes import kv_types
@@ -30,7 +31,7 @@ Special = Annotated[bool, typer.Option("--special", help="Read marks such as <|i
 def runnable_model(file: Path, kv_type: KVType = KVType.F16) -> tuple[Model, ModelShape]:
     """Read a model's header; bad input unless the engine runs it, with keys and values of this type."""
     if is_url(str(file)):
-        raise bad_input(f"{file}: fetch the file first; only `inspect` and `plan` read URLs")
+        raise bad_input(f"{told_url(str(file))}: fetch the file first; only `inspect` and `plan` read URLs")
     model = read_model(str(file))
     if model.shape is None or model.refusals:
         raise bad_input(f"{file}: {model.refusals[0]}")

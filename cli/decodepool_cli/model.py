@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.errors import BadModelFile, told_url
 from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.readers import model_reader
 from decodepool_sizing.shape import ModelShape
@@ -41,7 +41,7 @@ def read_model(source: str, headers: Mapping[str, str] | None = None) -> Model:
         shape, refusals = model_refusals(header)
         return Model(source, header, shape, refusals, tokenizer_facts(header))
     except BadModelFile as error:
-        raise bad_input(f"{source}: {error}") from None
+        raise bad_input(f"{told_url(source)}: {error}") from None
 
 
 def header_options(texts: Sequence[str] | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
 from decodepool_sizing.devices import DeviceKind, DeviceMemory, cpu_memory, gpu_memory
-from decodepool_sizing.errors import CannotFit
+from decodepool_sizing.errors import CannotFit, told_url
 from decodepool_sizing.gpus import GPU, find_gpu
 from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
@@ -141,7 +141,7 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
 def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None) -> Demand:
     shape = model.shape
     if shape is None:
-        raise bad_input(f"{model.source}: {model.refusals[0]}")
+        raise bad_input(f"{told_url(model.source)}: {model.refusals[0]}")
     possible = kv_types(shape)
     if kv_type not in possible:
         raise bad_input(

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 SHOWN_CHARACTERS = 80
+_URL = re.compile(r"(?P<scheme>[^:/?#]*://)(?:[^/?#]*@)?(?P<rest>[^?#]*)")
 
 
 class BadModelFile(ValueError):
@@ -46,3 +48,11 @@ def shown(text: str) -> str:
     """Return a name from a file as it may stand in an error: printable, on one line, not longer than a line."""
     cut = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
+
+
+def told_url(url: str) -> str:
+    """Return a URL as it may stand in lines that many read: without user, password, query and fragment, which may be
+    secret. What is no URL, such as a path, stays as it is.
+    """
+    found = _URL.match(url)
+    return found["scheme"] + found["rest"] if found else url

@@ -9,6 +9,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from decodepool_sizing.errors import told_url
+
 
 def fault_lines(error: ValidationError, root: type[BaseModel]) -> list[str]:
     """Return a line for each fault that pydantic found in a document for `root`."""
@@ -52,6 +54,8 @@ def _field_model(model: type[BaseModel], part: str | int) -> type[BaseModel] | N
 
 def _shown(value: Any) -> str:
     """Scalars as they are; never the inside of a structure, which a stranger may have made without end."""
+    if isinstance(value, str) and "://" in value:
+        return repr(told_url(value))
     if isinstance(value, str | int | float | bool | None):
         return repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     return f"a {type(value).__name__}"

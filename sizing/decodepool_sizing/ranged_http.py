@@ -90,12 +90,10 @@ class HttpReader:
         except urllib.error.HTTPError as error:
             with error:
                 raise BadModelFile(_refusal(error)) from None
-        except http.client.InvalidURL:  # whose text has the URL, which may have a password
-            raise BadModelFile("cannot be fetched: the URL has no such port, or control characters") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             if isinstance(error, BadModelFile):
                 raise
-            raise BadModelFile(f"cannot be fetched: {_reason(error)}") from None
+            raise BadModelFile(f"cannot be fetched: {told_fault(error)}") from None
         if len(body) != expected:
             raise BadModelFile(f"offset {offset}: the server sent {len(body)} bytes of a range of {expected}")
         return body
@@ -131,13 +129,23 @@ class HttpReader:
         self._identity, self.file_bytes = identity, total
 
 
+def told_fault(error: Exception) -> str:
+    """Return why a connection or an answer failed: nothing of the URL, and no word of whoever answers."""
+    match error:
+        case http.client.InvalidURL():  # whose text has the URL
+            return "the URL has no such port, or control characters"
+        case http.client.RemoteDisconnected():
+            return "the connection was closed without an answer"
+        case http.client.BadStatusLine():  # whose text is what came
+            return "what answers does not speak HTTP"
+        case urllib.error.HTTPError():
+            known = {status.value: status.phrase for status in http.HTTPStatus}
+            return f"the server answers {error.code} {known.get(error.code, '')}".rstrip()
+    cause = getattr(error, "reason", error)
+    return shown(str(getattr(cause, "strerror", None) or cause or type(error).__name__))
+
+
 def _refusal(error: urllib.error.HTTPError) -> str:
     if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return "the server has no bytes at all for this URL: an empty file?"
-    known = {status.value: status.phrase for status in http.HTTPStatus}
-    return f"the server answers {error.code} {known.get(error.code, '')}".rstrip()
-
-
-def _reason(error: Exception) -> str:
-    cause = getattr(error, "reason", error)
-    return shown(str(getattr(cause, "strerror", None) or cause or type(error).__name__))
+    return told_fault(error)

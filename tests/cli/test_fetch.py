@@ -35,6 +35,8 @@ class Site:
     heeds_if_range: bool = True
     cuts: int = 0
     status: int | None = None
+    words: str | None = None
+    """What it says beside its status."""
     has_ranges: bool = True
     misplaced_bytes: int = 0
     part_bytes: int | None = None
@@ -71,7 +73,7 @@ def site() -> Iterator[Site]:
                 self.end_headers()
                 return
             if known.status is not None:
-                self.send_error(known.status)
+                self.send_error(known.status, known.words)
                 return
             start = self.start()
             if start >= len(known.content):
@@ -266,9 +268,44 @@ def test_a_refusal_is_told_at_once(site: Site, status: int) -> None:
     assert len(site.asked) == 1
 
 
+SECRETIVE: dict[str, tuple[dict[str, Any], str | None, str]] = {
+    "refused": ({"status": 403}, None, "the server answers 403 Forbidden"),
+    "failed": ({"status": 500}, None, "the server answers 500 Internal Server Error"),
+    "no model": ({"content": b"<html>log in</html>"}, None, "what came was deleted"),
+    "another file": ({}, "0" * 64, "its sha256 is"),
+}
+
+
+@pytest.mark.parametrize("name", SECRETIVE)
+def test_no_line_has_what_is_secret_in_a_url_or_the_servers_words(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The line becomes a condition and an Event, which more people read than Secrets."""
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
+    does, sha256, told = SECRETIVE[name]
+    site.words = "sesame"
+    for field_name, value in does.items():
+        setattr(site, field_name, value)
+    plain = site.url.partition("?")[0]
+    with pytest.raises(Fault, match=told) as caught:
+        fetched(Remote(f"{plain}?X-Amz-Signature=sesame#sesame", sha256))
+    assert str(caught.value).startswith(plain + ": ")
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:sesame@127.0.0.1/x", "http://user:sesame@127.0.0.1:9/x?sesame", "ftp://u:sesame@h/x"]
+)
+def test_a_users_password_is_in_no_line(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
+    with pytest.raises(Fault) as caught:
+        fetch(url, output=tmp_path / "model.gguf")
+    assert "sesame" not in str(caught.value)
+
+
 def test_a_server_that_is_not_there_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0)
-    with pytest.raises(Fault, match="refused"):
+    with pytest.raises(Fault, match="Connection refused"):
         fetched(Remote("http://127.0.0.1:9/model.gguf"))
 
 

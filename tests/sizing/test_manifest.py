@@ -50,6 +50,13 @@ URLS = (
 )
 
 
+@pytest.mark.parametrize("url", ["https://user:sesame@a host/x?sesame", "https://h:99999/x?sesame#sesame"])
+def test_what_is_secret_in_a_url_is_not_told_of_it(url: str) -> None:
+    with pytest.raises(BadManifest, match="does not match") as caught:
+        load_manifest(changed("spec.model.source", {"http": {"url": url}}))
+    assert "sesame" not in str(caught.value)
+
+
 @pytest.mark.parametrize("url", URLS)
 def test_a_url_that_can_be_taken_apart_is_taken(url: str) -> None:
     http = load_manifest(changed("spec.model.source", {"http": {"url": url}})).spec.model.source.http

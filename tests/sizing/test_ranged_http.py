@@ -165,6 +165,7 @@ MISDEEDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "nothing there": (lambda h: bool(h.send_error(404)) or True, "the server answers 404 Not Found"),
     "an empty file": (lambda h: bool(h.send_error(416)) or True, "no bytes at all"),
     "a closed door": (closes, "cannot be fetched: "),
+    "no HTTP": (lambda h: bool(h.wfile.write(b"SSH-2.0-x")), "what answers does not speak HTTP"),
     "another protocol": (lambda h: redirect(h, "ftp://127.0.0.1/x"), "redirected from http to ftp"),
     "around in circles": (lambda h: redirect(h, "/model.gguf"), "the server answers 302"),
 }

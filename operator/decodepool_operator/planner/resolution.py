@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from urllib.parse import urlsplit
 
+from decodepool_sizing.errors import told_url
 from decodepool_sizing.facts import FactsError, ModelFacts
 
 from decodepool_operator import times
@@ -45,12 +45,11 @@ def known_facts(pool: Object) -> ModelFacts | None:
 
 
 def source_text(pool: Object) -> str:
-    """Return what the pool's source is, for people. A URL's query and user may be secrets: they are left out."""
+    """Return what the pool's source is, for people. A URL is told without what may be secret in it."""
     source = pool["spec"]["model"]["source"]
     kind, told = next((kind, told) for kind, told in source.items() if told is not None)
     if kind == "http":
-        url = urlsplit(told["url"])
-        return f"{url.scheme}://{url.hostname}{':' + str(url.port) if url.port else ''}{url.path}"
+        return told_url(told["url"])
     where = {"pvc": told.get("claimName"), "image": told.get("reference")}.get(kind)
     return f"{kind} {where}, {told['path']}" if where else str(told["path"])
 
