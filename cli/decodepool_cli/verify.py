@@ -69,11 +69,13 @@ def _shown(results: Iterator[GateResult]) -> Iterator[GateResult]:
     from rich.live import Live  # noqa: PLC0415 - not for `--json`
 
     table = columns("gate", "rows", "bytes compared", "")
-    with Live(table, console=console(), auto_refresh=False) as live:
+    with Live(table, console=(shown := console()), auto_refresh=False) as live:
         for result in results:
             _add_row(table, result)
             live.refresh()
             yield result
+    if not shown.is_terminal:  # rich ends the table's last line for a terminal only
+        shown.line()
 
 
 def _add_row(table: Table, result: GateResult) -> None:

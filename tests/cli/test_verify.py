@@ -61,6 +61,7 @@ def test_people_get_a_table(call: Call, untold: Path, crooked: None) -> None:
     assert "steps of 2 rows" in done.out
     assert "different" in done.out
     assert "all equal" not in done.out
+    assert done.out.endswith("\n"), "a line that is piped is whole"
 
 
 def test_people_get_a_verdict_at_the_end() -> None:

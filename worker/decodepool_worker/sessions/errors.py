@@ -61,8 +61,8 @@ class NoRoom(SessionError):
 
 
 class Draining(SessionError):
-    """The worker takes no new work: it is about to end. (503)"""
+    """The worker takes no new work: it is about to end, or has. (503)"""
 
 
 class EngineFailed(SessionError):
-    """The engine raised, or the worker was stopped. Nothing is served until a restart. (503)"""
+    """The engine raised. Nothing is served until a restart. (503)"""

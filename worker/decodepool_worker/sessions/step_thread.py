@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from decodepool_worker.sessions.errors import EngineFailed
+from decodepool_worker.sessions.errors import Draining
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
 
@@ -53,10 +53,10 @@ class StepThread:
         self._thread.start()
 
     def submit(self, command: Callback) -> None:
-        """Have a command called on the thread before its next step. From any thread; `EngineFailed` once stopped."""
+        """Have a command called on the thread before its next step. From any thread; `Draining` once stopped."""
         with self._submitting:
             if self._closed:
-                raise EngineFailed("the worker has stopped")
+                raise Draining("the worker has stopped")
             self._commands.put(command)
 
     def post(self, callback: Callback) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.sessions.decodes import DecodeRequest
-from decodepool_worker.sessions.errors import EngineFailed
+from decodepool_worker.sessions.errors import Draining
 from decodepool_worker.sessions.pages import PageUse
 from decodepool_worker.sessions.residence import DEFAULT_SAMPLING, Residence
 from decodepool_worker.sessions.session import SessionInfo
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Worker:
     """A residence on its own thread, for one asyncio event loop.
 
-    Every coroutine may raise what the residence's verb of that name raises, `EngineFailed` after `stop` included, and
+    Every coroutine may raise what the residence's verb of that name raises, `Draining` after `stop` too, and
     waits for one step at most. `stats`, `stalled` and `pulse` answer at once, whatever the engine does.
     """
 
@@ -155,8 +155,7 @@ class Worker:
 
         The engine is left open: close it afterwards.
         """
-        with suppress(EngineFailed):
-            self._steps.submit(partial(self._residence.end_streams, "the worker is stopping"))
+        self._submit_if_open(partial(self._residence.end_streams, "the worker is stopping"))
         self._steps.stop()
         return await asyncio.to_thread(self._steps.join, timeout_seconds)
 
@@ -199,7 +198,7 @@ class Worker:
             self._submit_if_open(partial(self._residence.discard, info.id, "its client left while it was made"))
 
     def _submit_if_open(self, command: Callback) -> None:
-        with suppress(EngineFailed):
+        with suppress(Draining):
             self._steps.submit(command)
 
 
