@@ -86,6 +86,7 @@ def create(server: Cluster, name: str, *arguments: str, **spec: Any) -> dict[str
 
 
 def test_an_upgrade_brings_the_definition(release: Release, tmp_path: Path) -> None:
+    """A09, an upgrade leaves the old CRD, and new fields vanish."""
     server = release.server
     release.install(chart=older_chart(tmp_path))
     dropped = create(server, "old", "--validate=ignore", suspend=True)
@@ -127,6 +128,7 @@ def test_an_upgrade_leaves_the_certificate_to_the_operator(release: Release) -> 
 
 
 def test_uninstalling_leaves_the_pools_and_nothing_else(release: Release) -> None:
+    """A09, an uninstall that takes pools along unasked."""
     server = release.server
     release.install()
     create(server, "smollm2")
@@ -138,6 +140,7 @@ def test_uninstalling_leaves_the_pools_and_nothing_else(release: Release) -> Non
 
 
 def test_pools_can_be_deleted_when_the_chart_is_gone(release: Release) -> None:
+    """A03, deletion without an operator."""
     release.install()
     create(release.server, "smollm2")
     release.helm("uninstall")
@@ -169,6 +172,7 @@ def test_uninstalling_takes_the_definition_where_that_was_asked_for(release: Rel
 
 
 def test_a_namespace_with_a_pool_in_it_can_be_deleted_without_an_operator(release: Release) -> None:
+    """A03, deletion without an operator."""
     release.install("--set", "operator.replicas=0")
     release.server.kubectl("create", "namespace", "brief")
     create(release.server, "smollm2", "-n", "brief")

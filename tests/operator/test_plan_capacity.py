@@ -140,7 +140,7 @@ def test_a_plan_is_never_more_than_the_device_and_never_empty(
 
 
 def test_every_extended_resource_is_asked_for_as_it_is_limited() -> None:
-    """A08: a request alone makes a pod that Kubernetes refuses for ever."""
+    """A08, GPU requests that Kubernetes rejects: a request alone makes a pod that Kubernetes refuses for ever."""
     raw = gpu_pool(template={"resources": {"requests": {"nvidia.com/gpu": 1, "example.com/nic": "2"}}})
     merged = merged_resources(read_pool(raw), {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}})
     assert merged["limits"] == merged["requests"] == {"nvidia.com/gpu": "1", "example.com/nic": "2"}

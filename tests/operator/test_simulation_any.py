@@ -36,7 +36,7 @@ EDITS: dict[str, Callable[[Object], Any]] = {
 def test_after_any_edits_at_any_moments_the_pool_comes_to_rest_as_its_last_spec_says(
     steps: list[tuple[str, int]],
 ) -> None:
-    """A02: nothing is lost, whatever it interrupts; nothing is written once it is done; nothing is left over."""
+    """A02, a change lands while another is handled: none is lost, nothing is written when all is done, or left over."""
     bad = workers_that(Fate(crashes="boom"), lambda pod: pod["spec"]["containers"][0]["image"] == "bad:1")
     here = cluster(pool(replicas=2), fate=bad)
 

@@ -19,7 +19,7 @@ TROUBLES: dict[str, tuple[Fate, str, str]] = {
 
 @pytest.mark.parametrize("name", sorted(TROUBLES))
 def test_what_pods_die_of_is_the_reason_and_stays_one_message(name: str) -> None:
-    """A06: the kubelet's states alternate, and its texts have times and names in them."""
+    """A06, status writes that wake their writer: the kubelet's states alternate, and its texts have times in them."""
     fate, reason, said = TROUBLES[name]
     here = cluster(pool(replicas=2), fate=workers_that(fate))
     here.run(60)
@@ -31,7 +31,7 @@ def test_what_pods_die_of_is_the_reason_and_stays_one_message(name: str) -> None
 
 
 def test_one_failed_pod_is_removed_and_replaced_by_one() -> None:
-    """A05: UnexpectedAdmissionError, Evicted, Succeeded."""
+    """A05, failed pods pile up: UnexpectedAdmissionError, Evicted, Succeeded."""
     here = cluster(pool(replicas=2))
     here.settle()
     made, victim = here.made_pods, sorted(names(here.ready_workers()))[0]
@@ -66,6 +66,7 @@ def test_a_pod_that_only_bears_a_workers_labels_is_none_and_is_left_alone(phase:
 
 
 def test_pods_that_fail_again_and_again_are_replaced_ever_more_slowly() -> None:
+    """A05, failed pods pile up: ten minutes of failures."""
     here = cluster(pool(replicas=2), fate=workers_that(Fate(fails="UnexpectedAdmissionError")))
     dead = []
     here.run(600, lambda moment: dead.append(sum(pod["status"]["phase"] == "Failed" for pod in moment.pods.values())))
@@ -100,6 +101,7 @@ QUOTA = (
 
 
 def test_a_quota_is_told_once_in_its_own_words() -> None:
+    """A06, status writes that wake their writer."""
     here = cluster(gpu_pool(), nodes=[node("a")], quota_message=QUOTA)
     here.run(60)
     assert ready(here) == ("False", "QuotaExceeded")

@@ -23,6 +23,7 @@ def test_a_pool_comes_up_and_says_what_it_holds() -> None:
 
 
 def test_a_settled_pool_is_never_written_again() -> None:
+    """A06, status writes that wake their writer."""
     here = cluster(pool(replicas=2))
     here.settle()
     writes = here.writes
@@ -86,7 +87,7 @@ def test_a_rollout_replaces_one_worker_at_a_time_and_is_not_ready_meanwhile() ->
 
 
 def test_a_broken_rollout_leaves_the_old_workers_serving_and_is_repaired_by_the_next() -> None:
-    """A04: pods of the old spec serve on, and do not make the pool ready."""
+    """A04, Ready is claimed too early: pods of the old spec serve on, and do not make the pool ready."""
     here = cluster(pool(replicas=3))
     here.settle()
     here.fate = workers_that(Fate(pulls=False), lambda pod: pod["spec"]["containers"][0]["image"] == "typo:1")

@@ -81,6 +81,7 @@ EDITS: dict[str, tuple[Object, Callable[[Pool], Any], Any]] = {
 def test_an_edit_is_ready_only_once_it_is_true(
     change: Object, look: Callable[[Pool], Any], found: Any, edited: Pool
 ) -> None:
+    """A04, Ready is claimed too early: not for pods of the spec before."""
     before = greedy(edited)
     with seen(edited) as versions:
         edited.change(**change)
@@ -116,6 +117,7 @@ BREAKS: dict[str, tuple[Object, str, str, str]] = {
 def test_a_spec_that_cannot_work_says_why_and_the_old_workers_serve_on(
     change: Object, kind: str, reason: str, words: str, broken: Pool
 ) -> None:
+    """A04, Ready is claimed too early: not for pods that never start."""
     if change == next(iter(BREAKS.values()))[0]:
         broken.wait_ready()
     serving = greedy(broken)

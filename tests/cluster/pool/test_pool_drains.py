@@ -72,6 +72,7 @@ def replicas(pool: Pool) -> int:
 
 
 def test_a_deleted_worker_takes_nobody_in_and_ends_what_runs_by_the_drain_rules(wide: Pool, cluster: Cluster) -> None:
+    """A13, a pod that goes cuts live sessions: one is deleted."""
     client, (pod,) = wide.endpoint(), wide.pods()
     stream = begin(client)
     grace = pod["spec"]["terminationGracePeriodSeconds"]
@@ -97,6 +98,7 @@ def test_a_deleted_worker_takes_nobody_in_and_ends_what_runs_by_the_drain_rules(
 
 
 def test_scaling_down_takes_the_emptiest_workers_and_leaves_the_streams_of_the_fullest(wide: Pool) -> None:
+    """A13, a pod that goes cuts live sessions: fewer are wanted."""
     client = wide.endpoint()
     kept = begin(client)
     wide.scale(3)

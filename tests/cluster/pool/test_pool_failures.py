@@ -75,7 +75,7 @@ def watched(pool: Pool, deed: Any = lambda _: None) -> Iterator[dict[str, float]
 
 
 def test_each_failed_pod_gets_one_replacement_and_goes(frail: Pool) -> None:
-    """A05: a kubelet never starts such a pod again, and nobody else removes it."""
+    """A05, failed pods pile up: a kubelet never starts such a pod again, and nobody else removes it."""
     before = names(frail)
     with watched(frail) as since:
         for name, death in zip(sorted(before), DEATHS, strict=True):
@@ -92,6 +92,7 @@ def test_each_failed_pod_gets_one_replacement_and_goes(frail: Pool) -> None:
 
 @pytest.mark.soak
 def test_pods_that_fail_for_ever_are_replaced_ever_slower(frail: Pool) -> None:
+    """A05, failed pods pile up: not where every new one fails too."""
     frail.change(replicas=1, contextTokens=2048)
     frail.wait_ready()
     begun, conditions, writes = time.monotonic(), set(), set()
@@ -129,7 +130,7 @@ def impatient(cluster: Cluster) -> Iterator[None]:
 
 @pytest.mark.soak
 def test_a_worker_that_hangs_at_its_start_is_started_again(impatient: None, pools: Pools, cluster: Cluster) -> None:
-    """A16: a process that is stopped stands for whatever never comes back; its drain may take minutes."""
+    """A16, a slow load or a hang: a process that is stopped never comes back, and its drain may take minutes."""
     del impatient
     pool = pools("hanging").make(host_path("tiny-1.gguf"), drain={"timeoutSeconds": 600})
 

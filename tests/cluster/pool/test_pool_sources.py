@@ -73,7 +73,7 @@ def test_another_file_than_was_meant_is_not_served(server: FileServer, pools: Po
 
 
 def test_a_slow_download_is_no_hang(server: FileServer, pools: Pools) -> None:
-    """A16: while it comes nobody is told that there is a worker, and nobody ends it."""
+    """A16, a slow load is no hang: while it comes nobody is told that there is a worker, and nobody ends it."""
     server.bytes_per_second, server.free_bytes = len(server.data) / 90, 1 << 18
     pool = pools("slow").make(http(server))
     wait_until(lambda: pool.pods("worker") and pool.pods("gateway"), "the pods", 30)
@@ -170,6 +170,7 @@ def not_models(pools: Pools, node_models: Path) -> dict[str, Pool]:
 
 @pytest.mark.parametrize("name", NOT_MODELS)
 def test_what_is_no_model_is_refused_before_there_is_a_worker(name: str, not_models: dict[str, Pool]) -> None:
+    """A37, a file that ends early, and others that are no model."""
     pool, (_, reason, words) = not_models[name], NOT_MODELS[name]
     wait_until(lambda: pool.condition("ModelResolved").get("status") == "False", "the refusal", 60)
     told = pool.condition("ModelResolved")
@@ -182,6 +183,7 @@ def test_what_is_no_model_is_refused_before_there_is_a_worker(name: str, not_mod
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])
 def test_a_served_model_outlives_its_file(how: str, pools: Pools, node_models: Path) -> None:
+    """A37, a file that ends early: while it is served."""
     file = node_models / f"{how}-later.gguf"
     shutil.copyfile(node_models / "tiny-1.gguf", file)
     pool = pools(f"{how}-later").make(host_path(file.name)).wait_ready()

@@ -51,6 +51,7 @@ PLANS: dict[str, tuple[Object, Object, int, set[str]]] = {
 
 
 def test_each_pool_is_planned_by_the_smallest_device_it_may_get_and_gets_one_no_smaller(site: Site) -> None:
+    """A08, MIG slices taken for whole cards; taints are tolerated."""
     add_several_products(site.nodes)
     names = {case: f"case-{index}" for index, case in enumerate(PLANS)}
     for case, (accelerator, template, _, _) in PLANS.items():
@@ -67,6 +68,7 @@ def test_each_pool_is_planned_by_the_smallest_device_it_may_get_and_gets_one_no_
 
 
 def test_a_whole_card_is_not_found_where_it_is_sliced_and_a_slice_not_where_it_is_whole(site: Site) -> None:
+    """A08, MIG slices taken for whole cards."""
     site.nodes.add("sliced", {GPU: 0, SLICE: 7}, discovered("NVIDIA-A100-SXM4-80GB", 81920))
     site.make("whole")
     site.make("larger", {"resource": LARGE_SLICE})
@@ -96,6 +98,7 @@ RESOURCES: dict[str, tuple[Object, str | None]] = {
 
 
 def test_pairs_of_request_and_limit_are_made_equal_or_refused_before_there_is_a_pod(site: Site) -> None:
+    """A08, GPU requests that Kubernetes rejects."""
     site.nodes.add("a10", {GPU: 4}, discovered("NVIDIA-A10", 23028))
     names = {case: f"case-{index}" for index, case in enumerate(RESOURCES)}
     for case, (resources, _) in RESOURCES.items():
@@ -117,6 +120,7 @@ SMALL_CARDS = {"one that a context of CUDA alone fills": 100, "one that leaves t
 
 @pytest.mark.parametrize("mebibytes", SMALL_CARDS.values(), ids=SMALL_CARDS)
 def test_what_cannot_fit_is_told_with_the_bytes_needed_and_those_there_are(mebibytes: int, site: Site) -> None:
+    """A07, a capacity that is negative, or rounded up to one session."""
     site.nodes.add("tiny", {GPU: 1}, discovered("NVIDIA-TINY", mebibytes))
     site.make("chat", sessions=200)
     site.wait("chat", "CapacityPlanned", "CannotFit")
@@ -129,6 +133,7 @@ def test_what_cannot_fit_is_told_with_the_bytes_needed_and_those_there_are(mebib
 
 
 def test_the_most_sessions_that_fit_are_planned_and_one_more_is_refused(site: Site) -> None:
+    """A07, a capacity that is not what a worker gets."""
     with served(tiny({"llama.context_length": 1 << 20})) as long:
         wide = replace(site, url=long.url)
         site.nodes.add("slices", {SLICE: 7}, {f"{SLICE}.memory": "1024"})
@@ -161,6 +166,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("spec", REFUSED.values(), ids=REFUSED)
 def test_numbers_that_cannot_be_are_refused_by_the_api_server(spec: Object, plane: Plane, space: str) -> None:
+    """A07, a capacity of numbers that mean nothing."""
     with pytest.raises(ApiFault, match=next(iter(spec))):
         plane.make(space, "chat", "http://models.example/tiny.gguf", **spec)
     assert not plane.names(POOLS, space)

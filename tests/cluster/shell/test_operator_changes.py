@@ -30,6 +30,7 @@ WRITES = "decodepool_operator_writes_total"
 def test_no_change_is_lost_however_close_it_comes_to_another(
     plane: Plane, space: str, model: str, operator: OperatorProcess
 ) -> None:
+    """A02, a change that lands while another is handled: the last one holds, with a writer of the status beside."""
     plane.make(space, "chat", model, sessionsPerWorker=4)
     until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
     chance, over = random.Random(2), threading.Event()
@@ -56,6 +57,7 @@ def test_no_change_is_lost_however_close_it_comes_to_another(
 
 
 def test_an_idle_pool_is_never_written(plane: Plane, space: str, model: str, operator: OperatorProcess) -> None:
+    """A06, status writes that wake their writer."""
     plane.make(space, "chat", model, sessionsPerWorker=4)
     until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
     time.sleep(5)
@@ -71,6 +73,7 @@ LIMITS = {"its services": ("count/services", 0), "its pods": ("requests.memory",
 def test_a_quota_that_refuses_is_told_once_and_is_no_hot_loop(
     plane: Plane, space: str, model: str, operator: OperatorProcess, resource: str, most: Any
 ) -> None:
+    """A06, status writes that wake their writer, where something is refused for good."""
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {resource: most}}}
     plane.api.call("POST", QUOTAS.path(space), quota)
     until(lambda: "hard" in (plane.api.get(QUOTAS, space, "q").get("status") or {}), "the quota to be counted")
@@ -180,6 +183,7 @@ def test_a_strangers_service_is_not_taken_over_and_its_name_is_used_once_it_is_f
 def test_deleting_a_pool_needs_no_operator_and_leaves_nothing(
     plane: Plane, space: str, model: str, operator: OperatorProcess
 ) -> None:
+    """A03, deletion without an operator."""
     plane.make(space, "chat", model, sessionsPerWorker=4)
     until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
     assert "finalizers" not in plane.pool(space, "chat")["metadata"]

@@ -80,6 +80,7 @@ PAIRS: tuple[tuple[Step, Step], ...] = ((delete_pool, delete_namespace), (delete
 
 @pytest.mark.parametrize("turn", [0, 1, 2], ids=["chart first", "chart between", "chart last"])
 def test_nothing_is_left_whatever_goes_first(turn: int, site: Site, chart: Chart) -> None:
+    """A03, deletion without an operator: no order of three deletions waits for it, or leaves a GPU held."""
     site.nodes.add("only", {GPU: 2}, discovered("NVIDIA-A10", 23028))
     chart.install()
     assert chart.leftovers()
@@ -103,6 +104,7 @@ def test_nothing_is_left_whatever_goes_first(turn: int, site: Site, chart: Chart
 
 
 def test_operator_and_pool_go_with_the_namespace_that_has_both(site: Site, chart: Chart) -> None:
+    """A03, deletion without an operator: they are in one namespace."""
     site.nodes.add("only", {GPU: 1}, discovered("NVIDIA-A10", 23028))
     together = replace(site, space=chart.namespace)
     chart.install()

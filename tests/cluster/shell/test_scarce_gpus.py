@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 def test_who_waits_for_a_gpu_says_so_in_the_schedulers_words_until_one_comes(site: Site) -> None:
+    """A08, a pool that cannot be scheduled is told with the reason."""
     site.nodes.add("first", {GPU: 2}, discovered("NVIDIA-A10", 23028))
     site.make("chat", replicas=3)
     site.wait("chat", "WaitingForGPU", "Unschedulable", f"Insufficient {GPU}")
