@@ -24,6 +24,16 @@ WORKER_PORT = 8000
 GATEWAY_PORT = 8080
 
 
+def is_made_for(pod: Mapping[str, Any], pool_name: str, component: str) -> bool:
+    """Say whether a pod is that component's Deployment's. One that somebody copied to debug it has the labels too."""
+    labels = pod["metadata"].get("labels") or {}
+    is_labelled = labels.get(POOL_LABEL) == pool_name and labels.get(COMPONENT_LABEL) == component
+    owners = [each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")]
+    return is_labelled and any(
+        each["kind"] == "ReplicaSet" and each["name"].startswith(f"{pool_name}-{component}-") for each in owners
+    )
+
+
 def is_owned(body: Mapping[str, Any], pool_uid: str) -> bool:
     """Say whether an object names a pool as its owner. A label is no proof of that."""
     return any(owner.get("uid") == pool_uid for owner in body["metadata"].get("ownerReferences") or ())

@@ -11,18 +11,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 from decodepool_operator.api.kinds import PODS, POOLS
-from decodepool_operator.names import PoolKey
+from decodepool_operator.names import SIDECAR_LABEL, PoolKey
 from decodepool_operator.planner.state import Object, WorkerReport
 from decodepool_operator.shell import reports as module
-from decodepool_operator.shell.reports import (
-    FORGIVEN_MISSES,
-    MAX_ANSWER_BYTES,
-    Reports,
-    first_key,
-    queued_of,
-    report_of,
-    settled,
-)
+from decodepool_operator.shell.answers import first_key, queued_of, report_of, settled
+from decodepool_operator.shell.pictures import FORGIVEN_MISSES
+from decodepool_operator.shell.reports import MAX_ANSWER_BYTES, Reports
 from decodepool_operator.shell.store import Store
 
 from tests.operator.pools import pool
@@ -34,13 +28,17 @@ ANSWER = {
     "system_fingerprint": "dp-0123456789abcdef",
 }
 
+READY = {"type": "Ready", "status": "True"}
+UNREADY = {"type": "Ready", "status": "False"}
+
 
 def pod(name: str = "chat-worker-1", component: str = "worker", **status: Any) -> Object:
     labels = {"decodepool.dev/pool": "chat", "app.kubernetes.io/component": component}
-    ready = {"type": "Ready", "status": "True"}
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "1", "labels": labels}
+    owner = {"kind": "ReplicaSet", "name": f"chat-{component}-5d8f", "controller": True}
     return {
-        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": "1", "labels": labels},
-        "status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [ready], **status},
+        "metadata": {**metadata, "ownerReferences": [owner]},
+        "status": {"phase": "Running", "podIP": "127.0.0.1", "conditions": [READY], **status},
     }
 
 
@@ -185,7 +183,7 @@ def test_a_busy_moment_is_forgiven_and_a_lost_worker_is_not(monkeypatch: pytest.
 UNASKED = {
     "pending": pod(phase="Pending"),
     "without an address": pod(podIP=""),
-    "not ready": pod(conditions=[{"type": "Ready", "status": "False"}]),
+    "not ready": pod(conditions=[UNREADY]),
     "a reader": pod(component="reader"),
 }
 
@@ -199,7 +197,7 @@ def test_who_cannot_answer_is_not_asked(body: Object, monkeypatch: pytest.Monkey
 
 
 def test_a_draining_worker_tells_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = pod(conditions=[{"type": "Ready", "status": "False"}])
+    body = pod(conditions=[UNREADY])
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     room = Room(well)
     room.store.put(PODS, body)
@@ -212,6 +210,26 @@ def test_a_pool_with_keys_is_asked_with_one(monkeypatch: pytest.MonkeyPatch) -> 
     room.store.put(PODS, pod())
     room.poll(monkeypatch)
     assert room.asked == ["Bearer sesame"]
+
+
+def test_a_pods_labels_are_no_proof_that_the_pools_key_is_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may only make pods, and not mount the Secret, makes one that waits for the key on the workers' port."""
+    room = Room(well, keys="sesame\n")
+    forged = pod("forged")
+    forged["metadata"]["ownerReferences"] = []
+    room.store.put(PODS, forged)
+    room.poll(monkeypatch)
+    assert (room.asked, room.reports.of(KEY)) == ([], {})
+
+
+def test_a_sidecar_is_asked_for_its_open_counts_without_the_pools_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(well, keys="sesame\n")
+    beside = pod("shop-1")
+    beside["metadata"] |= {"ownerReferences": [], "labels": {SIDECAR_LABEL: "chat"}}
+    room.store.put(PODS, beside)
+    room.poll(monkeypatch)
+    assert room.asked == [None]
+    assert room.reports.of(KEY)["shop-1"].sessions_active == 3
 
 
 def test_an_answer_that_comes_in_pieces_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +261,8 @@ def test_a_pool_that_cannot_be_polled_does_not_keep_another_from_being_polled(mo
     broken["metadata"] |= {"uid": "broken-uid", "resourceVersion": "1"}
     room.store.put(POOLS, broken)
     for body in (pod(), pod("broken-worker-1")):
-        body["metadata"]["labels"]["decodepool.dev/pool"] = body["metadata"]["name"].partition("-")[0]
+        name = body["metadata"]["labels"]["decodepool.dev/pool"] = body["metadata"]["name"].partition("-")[0]
+        body["metadata"]["ownerReferences"][0]["name"] = f"{name}-worker-5d8f"
         room.store.put(PODS, body)
 
     async def raises(namespace: str, name: str) -> Object:
@@ -264,6 +283,72 @@ def test_waiting_sessions_are_summed_over_gateways(monkeypatch: pytest.MonkeyPat
     assert room.reports.queued(KEY) is None
     room.poll(monkeypatch)
     assert room.reports.queued(KEY) == 4
+
+
+class Gateways:
+    """Two gateways, each with two who wait; those that are named do not answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.silent: set[str] = set()
+        self.room = Room(well)
+        self._monkeypatch = monkeypatch
+        monkeypatch.setattr(self.room.reports, "_ask_gateway", self._ask)
+        for name in ("g1", "g2"):
+            self.be(name)
+
+    def be(self, name: str, **status: Any) -> None:
+        versions = self.room.store.get(PODS, "team", name) or {"metadata": {"resourceVersion": "0"}}
+        body = pod(name, "gateway", **status)
+        body["metadata"]["resourceVersion"] = str(int(versions["metadata"]["resourceVersion"]) + 1)
+        self.room.store.put(PODS, body)
+
+    async def _ask(self, session: object, limit: object, body: Object) -> int | None:
+        return None if body["metadata"]["name"] in self.silent else 2
+
+    def queued(self, polls: int = 1) -> int | None:
+        self.room.poll(self._monkeypatch, times=polls)
+        return self.room.reports.queued(KEY)
+
+
+def test_a_queue_is_not_known_while_one_of_the_gateways_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All who wait may wait at just that one: it is too busy to answer."""
+    here = Gateways(monkeypatch)
+    assert here.queued() == 4
+    here.silent = {"g1"}
+    assert here.queued(FORGIVEN_MISSES) == 4, "a busy moment is forgiven, and is no news"
+    assert here.room.changes == [KEY]
+    assert here.queued() is None
+    here.silent = set()
+    assert here.queued() == 4
+
+
+def test_a_gateway_that_was_ready_and_is_not_still_has_who_waits_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Gateways(monkeypatch)
+    here.silent = {"g1"}
+    here.be("g1", conditions=[UNREADY], containerStatuses=[{"started": True}])
+    assert here.queued(FORGIVEN_MISSES + 1) is None
+    here.be("g1", conditions=[UNREADY], containerStatuses=[{"started": False}])
+    assert here.queued() == 2
+
+
+def test_nobody_waits_at_a_gateway_that_ends_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Gateways(monkeypatch)
+    ending = pod("g1", "gateway")
+    ending["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "2"}
+    here.room.store.put(PODS, ending)
+    here.silent = {"g1"}
+    assert here.queued() == 2
+
+
+def test_nothing_is_kept_of_pods_that_went_unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(is_loading)
+    for number in range(5):
+        body = pod(f"chat-worker-{number}")
+        room.store.put(PODS, body)
+        room.poll(monkeypatch)
+        room.store.remove(PODS, body)
+    room.poll(monkeypatch)
+    assert not room.reports._pictures[KEY].misses
 
 
 def test_a_pool_that_went_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

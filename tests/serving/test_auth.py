@@ -68,3 +68,11 @@ def test_a_worker_for_local_clients_tells_others_its_counts_alone(monkeypatch: p
         for method, path in (("POST", "/v1/sessions"), ("GET", "/v1/sessions"), ("GET", "/v1/live"), ("GET", "/x")):
             answer = live.call(method, path)
             assert (answer.status, answer.json["error"]["code"]) == (403, "not_local"), path
+
+
+def test_a_worker_for_local_clients_tells_its_counts_without_its_key_and_nothing_else() -> None:
+    with live_worker(local_clients=True, keys=(b"sesame",)) as live:
+        assert live.call("GET", "/v1/capacity").status == 200
+        assert live.call("GET", "/v1/models").status == 401
+    with live_worker(keys=(b"sesame",)) as live:
+        assert live.call("GET", "/v1/capacity").status == 401

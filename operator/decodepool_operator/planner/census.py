@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from decodepool_operator import times
-from decodepool_operator.names import COMPONENT_LABEL, POOL_LABEL, SIDECAR_LABEL
+from decodepool_operator.names import SIDECAR_LABEL, is_made_for
 from decodepool_operator.planner.objects.common import TEMPLATE
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.state import Object, WorkerReport
@@ -102,7 +102,7 @@ def census(
     look: Look,
 ) -> Census:
     """Count a component's pods. `template` is the present one, None where there is none."""
-    mine = [pod for pod in pods if _is_of(pod, pool, component)]
+    mine = [pod for pod in pods if is_made_for(pod, pool.name, component)]
     present: str | None = None if template is None else template["metadata"]["annotations"][TEMPLATE]
     members = [_member(pod, present, reports.get(pod["metadata"]["name"]), look) for pod in mine]
     return Census(tuple(sorted(members, key=lambda each: each.name)))
@@ -152,16 +152,6 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 def _waits_since(pod: Object) -> datetime | None:
     scheduled = condition_of(pod, "PodScheduled")
     return times.read(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "False" else None
-
-
-def _is_of(pod: Object, pool: Pool, component: str) -> bool:
-    """Say whether a pod is the component's Deployment's. One that somebody copied to debug it has the labels too."""
-    labels = _labels(pod)
-    is_labelled = labels.get(POOL_LABEL) == pool.name and labels.get(COMPONENT_LABEL) == component
-    owners = [each for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")]
-    return is_labelled and any(
-        each["kind"] == "ReplicaSet" and each["name"].startswith(pool.child(component) + "-") for each in owners
-    )
 
 
 def _labels(pod: Object) -> Mapping[str, str]:

@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any
 
 import aiohttp
 
 from decodepool_operator.api.faults import ApiFault
 from decodepool_operator.names import (
-    COMPONENT_LABEL,
     GATEWAY,
     GATEWAY_PORT,
     SIDECAR_LABEL,
     WORKER,
     WORKER_PORT,
     PoolKey,
+    is_made_for,
 )
 from decodepool_operator.planner.state import Object, WorkerReport
+from decodepool_operator.shell.answers import first_key, queued_of, report_of
+from decodepool_operator.shell.pictures import Picture, is_ending, next_picture
 from decodepool_operator.shell.store import Store
-from decodepool_operator.texts import is_one_word
 
 TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 POLLS_AT_ONCE = 64
 HURRY_SECONDS = 1.0
 """In which whatever happens to pods leads to one poll."""
-FORGIVEN_MISSES = 2
-"""Polls that may go unanswered before a worker's report is dropped: a busy second is not a lost worker."""
-STEADY_SHARE = 0.01
-"""Measured bytes that moved by less are the same bytes: resident memory breathes."""
 KEYS_SECONDS = 60.0
 """How long API keys read from a Secret are used before they are read again."""
 MAX_ANSWER_BYTES = 1 << 20
-MOST_SESSIONS = 1_000_000
-MOST_BYTES = 1 << 62
-LONGEST_FINGERPRINT = 64
-"""What a worker says comes from a pod that anybody may have chosen the image of: absurd numbers are no answer."""
-QUEUED_METRIC = "decodepool_pool_queued"
-
-_QUEUED = re.compile(rf"^{QUEUED_METRIC}(?:\{{[^}}]*\}})? (\S+)", re.MULTILINE)
 
 ReadSecret = Callable[[str, str], Awaitable[Object]]
 
@@ -59,20 +45,18 @@ class Reports:
         self._store = store
         self._read_secret = read_secret
         self._changed = changed
-        self._reports: dict[PoolKey, dict[str, WorkerReport]] = {}
-        self._queued: dict[PoolKey, int] = {}
-        self._misses: dict[tuple[PoolKey, str], int] = {}
+        self._pictures: dict[PoolKey, Picture] = {}
         self._keys: dict[PoolKey, tuple[float, str | None]] = {}
         self._hurried: set[PoolKey] = set()
         self._news = asyncio.Event()
 
     def of(self, key: PoolKey) -> Mapping[str, WorkerReport]:
         """Return a pool's reports by pod name."""
-        return dict(self._reports.get(key, {}))
+        return dict(self._picture(key).reports)
 
     def queued(self, key: PoolKey) -> int | None:
-        """Return how many sessions wait at a pool's gateways; None where no gateway told."""
-        return self._queued.get(key)
+        """Return how many sessions wait at a pool's gateways; None where not every gateway told."""
+        return self._picture(key).queued
 
     def hurry(self, key: PoolKey) -> None:
         """Poll a pool soon: something became of one of its pods."""
@@ -103,8 +87,9 @@ class Reports:
     async def poll(self, session: aiohttp.ClientSession) -> None:
         """Poll every pool's pods once."""
         keys = self._store.pools()
-        for gone in (self._reports.keys() | self._queued.keys() | self._keys.keys()) - set(keys):
-            self._forget(gone)
+        for memory in (self._pictures, self._keys):
+            for gone in memory.keys() - set(keys):
+                del memory[gone]
         await self._poll_all(session, keys)
 
     async def _poll_all(self, session: aiohttp.ClientSession, keys: Iterable[PoolKey]) -> None:
@@ -117,49 +102,34 @@ class Reports:
             elif fault is not None:
                 raise fault
 
-    def _forget(self, key: PoolKey) -> None:
-        for memory in (self._reports, self._queued, self._keys):
-            memory.pop(key, None)
-        for miss in [miss for miss in self._misses if miss[0] == key]:
-            del self._misses[miss]
+    def _picture(self, key: PoolKey) -> Picture:
+        return self._pictures.get(key, Picture())
 
     async def _poll_pool(self, session: aiohttp.ClientSession, limit: asyncio.Semaphore, key: PoolKey) -> None:
+        """Ask a pool's pods. The pool's key is for its own workers: a pod that only bears their labels, or one of an
+        application, could be anybody's, and a sidecar's counts are open.
+        """
         pods = self._store.pods(key)
-        workers = [pod for pod in pods if _may_report(pod) and _is_worker(pod)]
-        gateways = [pod for pod in pods if _may_report(pod) and _component(pod) == GATEWAY]
-        if not workers and not gateways and key not in self._reports:
+        workers = [pod for pod in pods if is_made_for(pod, key[1], WORKER) and _may_report(pod)]
+        sidecars = [pod for pod in pods if pod not in workers and _has_sidecar(pod, key[1]) and _may_report(pod)]
+        gateways = [pod for pod in pods if is_made_for(pod, key[1], GATEWAY) and (_may_report(pod) or _started(pod))]
+        if not (workers or sidecars or gateways) and key not in self._pictures:
             return
-        headers = await self._headers(key)
-        asked = [self._ask_worker(session, limit, pod, headers) for pod in workers]
-        waits = [self._ask_gateway(session, limit, pod) for pod in gateways]
-        reports, queued = await asyncio.gather(asyncio.gather(*asked), asyncio.gather(*waits))
-        self._take(key, dict(self._merged(key, workers, reports)), [count for count in queued if count is not None])
-
-    def _merged(
-        self, key: PoolKey, workers: Iterable[Object], answers: Iterable[WorkerReport | None]
-    ) -> Iterator[tuple[str, WorkerReport]]:
-        known = self._reports.get(key, {})
-        for pod, answer in zip(workers, answers, strict=True):
-            name = pod["metadata"]["name"]
-            before = known.get(name)
-            if answer is not None:
-                self._misses.pop((key, name), None)
-                yield name, settled(before, answer)
-                continue
-            misses = self._misses[key, name] = self._misses.get((key, name), 0) + 1
-            if before is not None and before.uid == pod["metadata"]["uid"] and misses <= FORGIVEN_MISSES:
-                yield name, before
-
-    def _take(self, key: PoolKey, reports: dict[str, WorkerReport], queued: list[int]) -> None:
-        total = sum(queued) if queued else None
-        if reports == self._reports.get(key, {}) and total == self._queued.get(key):
-            return
-        self._reports[key] = reports
-        if total is None:
-            self._queued.pop(key, None)
-        else:
-            self._queued[key] = total
-        self._changed(key)
+        headers = await self._headers(key) if workers else {}
+        reports, queues = await asyncio.gather(
+            asyncio.gather(
+                *(self._ask_worker(session, limit, pod, headers) for pod in workers),
+                *(self._ask_worker(session, limit, pod, {}) for pod in sidecars),
+            ),
+            asyncio.gather(*(self._ask_gateway(session, limit, pod) for pod in gateways)),
+        )
+        before = self._picture(key)
+        now = next_picture(
+            before, list(zip(workers + sidecars, reports, strict=True)), list(zip(gateways, queues, strict=True))
+        )
+        self._pictures[key] = now
+        if not now.says_the_same(before):
+            self._changed(key)
 
     async def _ask_worker(
         self, session: aiohttp.ClientSession, limit: asyncio.Semaphore, pod: Object, headers: Mapping[str, str]
@@ -197,88 +167,24 @@ class Reports:
         return first_key((secret.get("data") or {}).get(reference.get("key", "token")))
 
 
-def first_key(encoded: str | None) -> str | None:
-    """Return the first key of a key file in a Secret that a header can carry; None where it has none."""
-    try:
-        lines = base64.b64decode(encoded or "").decode().splitlines()
-    except ValueError:
-        return None
-    keys = (line.strip() for line in lines if not line.lstrip().startswith("#"))
-    return next((key for key in keys if is_one_word(key)), None)
-
-
-def report_of(pod: Object, answer: Mapping[str, Any]) -> WorkerReport:
-    """Return what a worker's `/v1/capacity` says; ValueError, KeyError or TypeError where it makes no sense."""
-    sessions = answer["sessions"]
-    capacity, active = sessions["capacity"], sessions["active"]
-    if not (_is_amount(capacity) and _is_amount(active) and active <= capacity <= MOST_SESSIONS):
-        raise ValueError("these are no numbers of sessions")
-    return WorkerReport(
-        pod=pod["metadata"]["name"],
-        uid=pod["metadata"]["uid"],
-        sessions_capacity=capacity,
-        sessions_active=active,
-        measured_bytes=_amounts(answer.get("measured")),
-        fingerprint=_fingerprint(answer.get("system_fingerprint")),
-    )
-
-
-def settled(before: WorkerReport | None, now: WorkerReport) -> WorkerReport:
-    """Return a report whose measured bytes stay as they were where they only breathe."""
-    if before is None or before.uid != now.uid:
-        return now
-    steady = {
-        name: before.measured_bytes[name] if _is_steady(before.measured_bytes.get(name), value) else value
-        for name, value in now.measured_bytes.items()
-    }
-    return replace(now, measured_bytes=steady)
-
-
-def queued_of(text: str) -> int | None:
-    """Return the waiting sessions in a gateway's metrics; None where there is no such metric."""
-    try:
-        values = [int(float(value)) for value in _QUEUED.findall(text)]
-    except (ValueError, OverflowError):
-        return None
-    return sum(values) if values else None
-
-
-def _is_steady(before: int | None, now: int) -> bool:
-    return before is not None and abs(now - before) <= STEADY_SHARE * max(before, now)
-
-
-def _amounts(written: object) -> dict[str, int]:
-    if not isinstance(written, dict):
-        return {}
-    return {name: value for name, value in written.items() if _is_amount(value)}
-
-
-def _fingerprint(written: object) -> str | None:
-    """Return a fingerprint that may stand in a condition."""
-    is_one = isinstance(written, str) and len(written) <= LONGEST_FINGERPRINT and is_one_word(written)
-    return str(written) if is_one else None
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_BYTES
-
-
 def _may_report(pod: Object) -> bool:
     """Whether asking a pod makes sense: it runs, and is ready or ending (a draining worker tells what is left)."""
     status = pod.get("status") or {}
     if status.get("phase") != "Running" or not status.get("podIP"):
         return False
     conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
-    return conditions.get("Ready") == "True" or "deletionTimestamp" in pod["metadata"]
+    return conditions.get("Ready") == "True" or is_ending(pod)
 
 
-def _is_worker(pod: Object) -> bool:
-    return _component(pod) == WORKER or SIDECAR_LABEL in (pod["metadata"].get("labels") or {})
+def _started(pod: Object) -> bool:
+    """Whether a pod's container runs and was ready once: of a gateway that is too busy to be ready, somebody waits."""
+    status = pod.get("status") or {}
+    is_there = status.get("phase") == "Running" and bool(status.get("podIP"))
+    return is_there and any(each.get("started") for each in status.get("containerStatuses") or ())
 
 
-def _component(pod: Object) -> str | None:
-    component: str | None = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL)
-    return component
+def _has_sidecar(pod: Object, pool_name: str) -> bool:
+    return bool((pod["metadata"].get("labels") or {}).get(SIDECAR_LABEL) == pool_name)
 
 
 def _url(pod: Object, port: int, path: str) -> str:

@@ -105,11 +105,13 @@ async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse
 
 @web.middleware
 async def keyed(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Ask for the API key and, of a worker for local clients, for one of these; except where the route is public."""
+    """Ask for the API key, except where the route is public. A worker for local clients serves these alone, and tells
+    everybody its counts: who asks for them, in another pod, cannot know whether this is a worker to give a key to.
+    """
     service = service_of(request)
     if service.local_clients and request.path not in COUNTED_PATHS:
         check_local(request)
-    if request.path not in PUBLIC_PATHS:
+    if request.path not in (COUNTED_PATHS if service.local_clients else PUBLIC_PATHS):
         service.keys.check(request.headers.get("Authorization", ""))
     return await handler(request)
 
