@@ -37,7 +37,8 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 class Download:
-    """Appends to `part` what is missing. What is there already is believed only where a digest will tell.
+    """Appends to `part` what is missing. What is there already is believed only where a digest will tell. `room` hears
+    of bytes before they come, and fails where there is no room for them.
 
     `headers` go to the URL's own host alone, wherever it redirects to.
     """
@@ -46,6 +47,7 @@ class Download:
         self,
         url: str,
         part: Path,
+        room: Callable[[int], None],
         *,
         has_digest: bool,
         progress: Progress | None = None,
@@ -53,6 +55,7 @@ class Download:
     ) -> None:
         self._url = url
         self._part = part
+        self._room = room
         self._has_digest = has_digest
         self._progress = progress
         self._headers = dict(headers or {})
@@ -120,6 +123,8 @@ class Download:
             begin, total = have, int(place[2])
         self._version = version
         with self._part.open("ab" if begin else "wb") as out:
+            if total is not None:
+                self._room(total - begin)
             return _copy(answer, out.write, begin, total, self._progress)
 
 

@@ -19,6 +19,9 @@ def fetch(
     *,
     output: Annotated[Path, typer.Option(help="File to write; what is there already is kept.")],
     sha256: Annotated[str | None, typer.Option(help="Digest the file must have.")] = None,
+    make_room: Annotated[
+        bool, typer.Option("--make-room", help="Delete other models of the folder where this one does not fit.")
+    ] = False,
     bearer_file: Annotated[Path | None, typer.Option(help="File with a token for the URL's own host.")] = None,
 ) -> int:
     """Fetch a model: resumed where it is cut, checked, and moved into place whole."""
@@ -28,7 +31,7 @@ def fetch(
     if sha256 is not None and not (len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
         raise bad_input(f"--sha256: {sha256!r} is not 64 digits of 0-9a-f")
     with progress_bar("model") as progress:
-        fetch_to(output, Remote(url, sha256, _authorization(bearer_file)), progress)
+        fetch_to(output, Remote(url, sha256, _authorization(bearer_file)), progress, makes_room=make_room)
     return DONE
 
 

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,6 +23,7 @@ from decodepool_sizing.readers import file_reader
 
 from decodepool_cli.download import Download, Progress
 from decodepool_cli.faults import Fault, bad_input
+from decodepool_cli.room import lock_of, make_room, need_room, part_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,17 @@ def fetched(remote: Remote, progress: Progress | None = None) -> Path:
     return target
 
 
-def fetch_to(target: Path, remote: Remote, progress: Progress | None = None) -> None:
-    """Fetch a model to `target`, unless it is there; `Fault` where it cannot be had."""
+def fetch_to(target: Path, remote: Remote, progress: Progress | None = None, *, makes_room: bool = False) -> None:
+    """Fetch a model to `target`, unless it is there; `Fault` where it cannot be had. With `makes_room`, other models of
+    the folder are deleted where this one does not fit.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_name(target.name + ".lock")):
+    with _locked(lock_of(target)):
         if target.exists():
             return
-        part = target.with_name(target.name + ".part")
+        part, room = part_of(target), partial(make_room if makes_room else need_room, target)
         has_digest = remote.sha256 is not None
-        Download(remote.url, part, has_digest=has_digest, progress=progress, headers=remote.headers).run()
+        Download(remote.url, part, room, has_digest=has_digest, progress=progress, headers=remote.headers).run()
         _check(part, told_url(remote.url), remote.sha256)
         part.replace(target)
 

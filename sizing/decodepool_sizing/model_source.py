@@ -187,7 +187,10 @@ class ModelCache(Part):
         )
     )
 
-    size: Quantity = Field(description="Size of the volume. It may grow where the storage class allows it.")
+    size: Quantity = Field(
+        description="Size of the volume: room for one model; earlier ones are deleted where the next does not fit. "
+        "It may grow where the storage class allows it."
+    )
     storage_class_name: str | None = Field(
         default=None,
         pattern=SUBDOMAIN_PATTERN,

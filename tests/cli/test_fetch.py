@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -340,6 +344,60 @@ def test_without_its_token_a_private_model_is_refused_in_one_line(site: Site, tm
     with pytest.raises(Fault, match="401") as caught:
         fetch(site.url, output=tmp_path / "model.gguf")
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a claim with room for one model and half of another, where two lie already."""
+    folder = tmp_path / "claim"
+    folder.mkdir()
+    for age, name in enumerate(("new.gguf", "old.gguf")):
+        (folder / name).write_bytes(bytes(len(CONTENT) // 2))
+        os.utime(folder / name, (0, 1_000_000 - age))
+
+    def usage(path: Path) -> Any:
+        assert path == folder
+        return SimpleNamespace(free=len(CONTENT) * 3 // 2 - sum(each.stat().st_size for each in folder.iterdir()))
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    return folder
+
+
+def models(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_a_model_that_fits_beside_others_leaves_them(site: Site, volume: Path) -> None:
+    (volume / "new.gguf").unlink()
+    fetch(site.url, output=volume / "x.gguf", sha256=SHA256, make_room=True)
+    assert models(volume) == ["old.gguf", "x.gguf"]
+
+
+def test_the_oldest_model_of_a_cache_goes_where_another_does_not_fit(site: Site, volume: Path) -> None:
+    fetch(site.url, output=volume / "x.gguf", sha256=SHA256, make_room=True)
+    assert models(volume) == ["new.gguf", "x.gguf"]
+    assert (volume / "x.gguf").read_bytes() == CONTENT
+
+
+def test_the_beginning_of_a_model_goes_before_any_model(site: Site, volume: Path) -> None:
+    (volume / "new.gguf").rename(volume / "gone.gguf.part")
+    fetch(site.url, output=volume / "x.gguf", sha256=SHA256, make_room=True)
+    assert models(volume) == ["old.gguf", "x.gguf"]
+
+
+def test_a_model_that_somebody_fetches_stays(site: Site, volume: Path) -> None:
+    (volume / "old.gguf").rename(volume / "old.gguf.part")
+    with (volume / "old.gguf.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fetch(site.url, output=volume / "x.gguf", sha256=SHA256, make_room=True)
+    assert models(volume) == ["old.gguf.part", "x.gguf"]
+
+
+def test_nothing_is_deleted_unasked_and_the_bytes_are_told(site: Site, volume: Path) -> None:
+    """A person's folder is no cache of a pool."""
+    with pytest.raises(Fault, match=r"1000\.0 KiB are to come, and 500\.0 KiB are free there"):
+        fetch(site.url, output=volume / "x.gguf", sha256=SHA256)
+    assert {"new.gguf", "old.gguf"} < set(models(volume))
 
 
 def test_a_token_does_not_follow_a_redirect_to_another_host(site: Site, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_scaling_workers_ends_no_gateway(name: str) -> None:
 
 @pytest.mark.parametrize("seconds", [0, 30, 86_400])
 def test_a_pod_has_longer_to_end_than_it_takes_to_drain(seconds: int) -> None:
-    """A13: with less, the kubelet would cut what the worker still lets run."""
+    """A13, a pod that goes cuts live sessions: with less, the kubelet would cut what the worker still lets run."""
     raw = pool(drain={"timeoutSeconds": seconds})
     for made in (worker(raw), gateway_deployment(read_pool(raw), IMAGES)):
         grace = template(made)["spec"]["terminationGracePeriodSeconds"]
@@ -163,7 +163,7 @@ def test_a_pod_has_longer_to_end_than_it_takes_to_drain(seconds: int) -> None:
 
 
 def test_each_probe_asks_what_it_is_for() -> None:
-    """A16: liveness is not asked before the model is loaded, for which a large one has hours."""
+    """A16, a slow load is no hang: liveness is not asked before the model is there; a large one has hours."""
     made = container(worker(pool(), file_bytes=800 * 10**9))
     assert made["startupProbe"]["httpGet"]["path"] == made["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert made["livenessProbe"]["httpGet"]["path"] == "/healthz"
@@ -219,6 +219,13 @@ def test_a_url_is_fetched_before_with_its_digest_and_its_token() -> None:
         "--bearer-file=/source/token",
     ]  # fmt: skip
     assert "initContainers" not in template(worker(with_source("pvc")))["spec"]
+
+
+def test_a_cache_makes_room_for_the_next_model() -> None:
+    for cache in (None, {"size": "20Gi"}):
+        raw = pool(model={"source": SOURCES["http"], **({"cache": cache} if cache else {})})
+        (fetch,) = template(worker(raw))["spec"]["initContainers"]
+        assert ("--make-room" in fetch["args"]) is bool(cache)
 
 
 def test_a_cache_is_shared_where_several_workers_may_need_it() -> None:

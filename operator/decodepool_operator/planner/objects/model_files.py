@@ -85,6 +85,8 @@ def _fetched(pool: Pool, source: HTTPSource, images: Images, worker_image: str) 
     path = f"{MODELS_FOLDER}/{(source.sha256 or pool.source)[:16]}.gguf"
     mounts: list[Object] = [{"name": "models", "mountPath": MODELS_FOLDER}, dict(TMP_MOUNT)]
     args = ["fetch", source.url, f"--output={path}"]
+    if pool.spec.model.cache:
+        args.append("--make-room")
     if source.sha256:
         args.append(f"--sha256={source.sha256}")
     if source.secret_ref is not None:
