@@ -31,7 +31,8 @@ class Room:
         self.raw = self.api.put(pool())
         self.now = 0.0
         self.metrics = Metrics()
-        self.carrier = Carrier(self.api, self.metrics, Forces(lambda: self.now))  # type: ignore[arg-type]
+        self.forces = Forces(lambda: self.now)
+        self.carrier = Carrier(self.api, self.metrics, self.forces)  # type: ignore[arg-type]
 
     def do(self, plan: Plan, *known: Object) -> Outcome:
         named = {(kind_of(body), body["metadata"]["name"]): body for body in known}
@@ -90,6 +91,13 @@ def test_a_contest_is_not_for_ever(room: Room, change: str) -> None:
         room.raw["metadata"]["generation"] += 1
     room.api.refuse("apply", "chat-worker", CONFLICT)
     assert room.do(Plan(apply=(child(room.raw),))).faults == []
+
+
+def test_contests_of_long_ago_are_forgotten(room: Room) -> None:
+    for number in range(3):
+        room.now = number * FORCE_WINDOW_SECONDS
+        assert room.forces.may_force(DEPLOYMENT, "team", f"pool-{number}", 1)
+        assert len(room.forces._times) == len(room.forces._generations) == 1
 
 
 def test_one_refusal_does_not_keep_the_rest_from_being_done(room: Room) -> None:

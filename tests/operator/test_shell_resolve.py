@@ -236,6 +236,19 @@ def test_slow_servers_of_a_namespace_hold_up_nobody_elses_reading(at_once: int) 
     run(scenario)
 
 
+def test_nothing_is_kept_of_a_namespace_in_which_nothing_is_read() -> None:
+    async def scenario() -> None:
+        room = Room(facts())
+        room.resolver.resolution(pool())
+        await asyncio.sleep(0)
+        assert list(room.resolver._limits) == ["team"]
+        await room.settle()
+        await asyncio.sleep(0)
+        assert not room.resolver._limits
+
+    run(scenario)
+
+
 def test_a_url_is_told_without_what_may_be_secret_in_it(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         room = Room(facts())

@@ -141,3 +141,15 @@ def test_a_look_that_does_not_end_is_seen() -> None:
         assert queue.longest_run_seconds == 17
 
     run(scenario)
+
+
+def test_nothing_is_kept_of_a_pool_that_went_during_a_look_at_it() -> None:
+    async def scenario(queue: WorkQueue, clock: Clock) -> None:
+        queue.add(A)
+        await queue.get()
+        queue.forget(A)
+        queue.done(A)
+        kept = [name for name, memory in vars(queue).items() if isinstance(memory, dict | set | list) and memory]
+        assert kept == []
+
+    run(scenario)

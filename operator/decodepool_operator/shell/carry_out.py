@@ -48,7 +48,9 @@ class Forces:
 
     def may_force(self, kind: Kind, namespace: str, name: str, generation: int) -> bool:
         """Whether fields may be taken once more; counts it if so. A new generation of the pool is a new wish."""
-        times, now = self._times[kind, namespace, name], self._clock()
+        now = self._clock()
+        self._trim(now)
+        times = self._times[kind, namespace, name]
         if self._generations.get((kind, namespace, name)) != generation:
             times.clear()
             self._generations[kind, namespace, name] = generation
@@ -56,6 +58,11 @@ class Forces:
             return False
         times.append(now)
         return True
+
+    def _trim(self, now: float) -> None:
+        """Forget whom nobody has contested for so long that it bears on nothing any more."""
+        for key in [key for key, times in self._times.items() if now - times[-1] >= FORCE_WINDOW_SECONDS]:
+            del self._times[key], self._generations[key]
 
 
 class Carrier:

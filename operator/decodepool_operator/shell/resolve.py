@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.facts import ModelFacts, fault_reason, read_facts
@@ -71,7 +72,7 @@ class Resolver:
         self._look_again = look_again
         self._read = read or read_model
         self._sources: dict[tuple[str, str], _Source] = {}
-        self._limits: dict[str, asyncio.Semaphore] = {}
+        self._limits: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(READS_AT_ONCE, thread_name_prefix="header")
 
     def resolution(self, pool: Object) -> Resolution | None:

@@ -32,6 +32,7 @@ class WorkQueue:
         self._failures: dict[PoolKey, int] = {}
         self._settle_seconds: dict[PoolKey, float] = {}
         self._news: set[PoolKey] = set()
+        self._forgotten: set[PoolKey] = set()
         self._changed = asyncio.Event()
 
     def add(self, key: PoolKey, delay_seconds: float = 0.0) -> None:
@@ -74,7 +75,8 @@ class WorkQueue:
         self._settle_seconds[key] = seconds
 
     def forget(self, key: PoolKey) -> None:
-        """Forget all about a key that is gone."""
+        """Forget all about a key that is gone, and when the look at it ended, where one is under way."""
+        self._forgotten |= {key} & self._running.keys()
         for memory in (self._failures, self._settle_seconds, self._ended, self._due):
             memory.pop(key, None)
         self._news.discard(key)
@@ -95,7 +97,10 @@ class WorkQueue:
     def done(self, key: PoolKey) -> None:
         """Give a key back. If it became due meanwhile, it is handed out again."""
         del self._running[key]
-        self._ended[key] = self._clock()
+        if key in self._forgotten:
+            self._forgotten.discard(key)
+        else:
+            self._ended[key] = self._clock()
         if key in self._due:
             self._due[key] = max(self._due[key], self._floor(key))
             heapq.heappush(self._heap, (self._due[key], key))
