@@ -6,7 +6,7 @@ import pytest
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import CHILDREN, POOLS, Kind, kind_of
 from decodepool_operator.planner.state import Object, Plan, Reference
-from decodepool_operator.shell.carry_out import FORCE_WINDOW_SECONDS, FORCES, Carrier, Forces, Outcome
+from decodepool_operator.shell.carry_out import FORCE_WINDOW_SECONDS, FORCES, Carrier, Forces, Outcome, PoolChangedError
 from decodepool_operator.shell.metrics import Metrics
 
 from tests.operator.fake_api import FakeApi
@@ -157,8 +157,11 @@ def owned_by_nobody(room: Room) -> Object:
 
 def test_a_pool_that_was_scaled_meanwhile_is_not_scaled_over(room: Room) -> None:
     room.api.put({**room.raw, "spec": {**room.raw["spec"], "replicas": 9}})
-    assert room.do(Plan(replicas=2)).faults == []
-    assert room.api.get(POOLS, "team", "chat")["spec"]["replicas"] == 9
+    outcome = room.do(Plan(replicas=2))
+    assert (outcome.faults, outcome.scaled) == ([], False)
+    assert outcome.change
+    assert outcome.change.found == room.api.get(POOLS, "team", "chat")
+    assert outcome.change.found["spec"]["replicas"] == 9
 
 
 def test_an_own_object_that_no_watch_has_told_of_yet_is_applied(room: Room) -> None:
@@ -188,7 +191,8 @@ def test_a_label_that_changed_meanwhile_does_not_keep_the_status_from_being_writ
 def test_a_status_is_not_written_over_a_spec_that_changed(room: Room) -> None:
     changed = {**room.raw["metadata"], "generation": 2}
     room.api.put({**room.raw, "metadata": changed, "spec": {**room.raw["spec"], "replicas": 9}})
-    with pytest.raises(ApiFault) as told:
+    with pytest.raises(PoolChangedError) as told:
         room.carrier.write_status(room.raw, {"replicas": 1})
-    assert told.value.refusal is Refusal.STALE
+    assert told.value.found
+    assert told.value.found["spec"]["replicas"] == 9
     assert room.api.get(POOLS, "team", "chat")["spec"]["replicas"] == 9

@@ -128,6 +128,42 @@ def test_a_pool_that_changed_meanwhile_is_looked_at_again_and_not_overwritten() 
     assert room.status() is None
 
 
+@pytest.mark.parametrize("fate", ["changed", "gone", "made anew"])
+def test_a_pool_that_changed_while_the_watch_is_silent_costs_one_look_and_no_more(fate: str) -> None:
+    """A01: the API server may be slow at just this moment."""
+    room = Room()
+    found = room.api.get(POOLS, *KEY)
+    if fate == "gone":
+        del room.api.objects["DecodePool", *KEY]
+    else:
+        change = {"generation": 2} if fate == "changed" else {"uid": "another"}
+        room.api.put({**found, "metadata": {**found["metadata"], **change}})
+    assert room.look() is Result.STALE
+    room.api.calls.clear()
+    results = [room.look() for _ in range(5)]
+    if fate == "gone":
+        assert (set(results), room.api.calls) == ({Result.GONE}, [])
+    else:
+        assert room.writes().count(("status", "chat")) == 1
+        assert results[-1] is Result.QUIET
+
+
+def test_a_pool_is_scaled_once_and_told_of_once_while_the_watch_is_silent() -> None:
+    def scales(pool: Object, observed: Observed, now: datetime) -> Plan:
+        replicas = pool["spec"]["replicas"]
+        status = {"replicas": replicas}
+        if replicas == 3:
+            return Plan(status=status, writes_status=status != pool.get("status"))
+        event = Event("Normal", "ScalingUp", "from 1 to 3")
+        return Plan(replicas=3, status=status, writes_status=True, events=(event,))
+
+    room = Room(scales)
+    assert [room.look() for _ in range(3)] == [Result.WRITTEN, Result.WRITTEN, Result.QUIET]
+    assert room.writes().count(("scale", "chat")) == room.writes().count(("status", "chat")) == 1
+    assert [event["count"] for event in room.api.of("Event")] == [1]
+    assert room.status() == {"replicas": 3}
+
+
 def test_an_object_that_is_not_the_pools_is_left_alone_and_asked_for_until_it_goes() -> None:
     room = Room()
     stranger = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat", "namespace": "team"}, "spec": {}}

@@ -29,13 +29,25 @@ STATUS_TRIES = 3
 
 @dataclass
 class Outcome:
-    """What came of carrying out a plan. `faults`: one stable line for each thing that was refused."""
+    """What came of carrying out a plan. `faults`: one stable line for each thing that was refused. `scaled`: the pool's
+    replicas were written. `change`: the pool is another now, by that or by somebody else.
+    """
 
     written: list[Object] = field(default_factory=list)
     foreign: list[Object] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     terminating: bool = False
     unavailable: bool = False
+    scaled: bool = False
+    change: PoolChangedError | None = None
+
+
+class PoolChangedError(Exception):
+    """The pool is another than the one that was looked at. `found` is what it is now, None where it is gone."""
+
+    def __init__(self, found: Object | None) -> None:
+        super().__init__("the pool changed meanwhile")
+        self.found = found
 
 
 class Forces:
@@ -82,7 +94,7 @@ class Carrier:
             *(partial(self._delete, pool, reference) for reference in plan.delete),
         ]
         if plan.replicas is not None:
-            steps.append(partial(self._scale, pool, plan.replicas))
+            steps.append(partial(self._scale, pool, plan.replicas, outcome))
         for step in steps:
             if outcome.terminating or outcome.unavailable:
                 break
@@ -104,7 +116,7 @@ class Carrier:
     def write_status(self, pool: Object, status: Object) -> Object:
         """Replace a pool's status; return the pool. Labels and the like that changed meanwhile are no reason to wait.
 
-        ApiFault STALE where the spec changed meanwhile, or somebody writes all the time; NOT_FOUND where it is gone.
+        PoolChangedError where the spec changed meanwhile, or somebody writes all the time, and where it is gone.
         """
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
         self._count("status", POOLS)
@@ -112,12 +124,15 @@ class Carrier:
             try:
                 return self._api.replace(POOLS, namespace, name, {**pool, "status": status}, "status")
             except ApiFault as fault:
+                if fault.refusal is Refusal.NOT_FOUND:
+                    raise PoolChangedError(None) from None
                 if fault.refusal is not Refusal.STALE:
                     raise
-            known, pool = pool, self._api.get(POOLS, namespace, name)
-            if any(known["metadata"].get(key) != pool["metadata"].get(key) for key in ("uid", "generation")):
-                break
-        raise ApiFault(Refusal.STALE, f"{POOLS.name} {name} changed meanwhile")
+            known, found = pool, self._found(POOLS, namespace, name, cached=False)
+            if found is None or _is_another(known, found):
+                raise PoolChangedError(found)
+            pool = found
+        raise PoolChangedError(pool)
 
     def _try(self, step: Callable[[], None], outcome: Outcome) -> None:
         try:
@@ -183,9 +198,9 @@ class Carrier:
         except ApiFault as fault:
             raise _named(fault, kind, reference.name) from None
 
-    def _scale(self, pool: Object, replicas: int) -> None:
-        """Scale the pool that was looked at. One that somebody changed meanwhile, be it its replicas, is planned anew:
-        the watch tells of the change.
+    def _scale(self, pool: Object, replicas: int, outcome: Outcome) -> None:
+        """Scale the pool that was looked at, and look at it again. One that somebody changed meanwhile, be it its
+        replicas, is left as it is.
         """
         self._count("scale", POOLS)
         metadata = pool["metadata"]
@@ -195,12 +210,18 @@ class Carrier:
         }
         try:
             self._api.merge(POOLS, metadata["namespace"], metadata["name"], patch, "scale")
+            outcome.scaled = True
         except ApiFault as fault:
             if fault.refusal not in (Refusal.NOT_FOUND, Refusal.STALE):
                 raise _named(fault, POOLS, metadata["name"]) from None
+        outcome.change = PoolChangedError(self._found(POOLS, metadata["namespace"], metadata["name"], cached=False))
 
     def _count(self, verb: str, kind: Kind) -> None:
         self._metrics.writes.labels(verb, kind.name).inc()
+
+
+def _is_another(known: Object, found: Object) -> bool:
+    return any(known["metadata"].get(key) != found["metadata"].get(key) for key in ("uid", "generation"))
 
 
 def _named(fault: ApiFault, kind: Kind, name: str) -> ApiFault:

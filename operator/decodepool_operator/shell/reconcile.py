@@ -19,7 +19,7 @@ from decodepool_operator.api.kinds import POOLS, kind_of
 from decodepool_operator.names import PoolKey
 from decodepool_operator.planner.plan import untouched
 from decodepool_operator.planner.state import Object, Observed, Plan
-from decodepool_operator.shell.carry_out import Carrier, Outcome
+from decodepool_operator.shell.carry_out import Carrier, Outcome, PoolChangedError
 from decodepool_operator.shell.events import Recorder
 from decodepool_operator.shell.metrics import Metrics
 from decodepool_operator.shell.observe import World
@@ -140,19 +140,37 @@ class Reconciler:
         outcome = await self._carry_out(key, pool, plan)
         if outcome.terminating:
             return Result.TERMINATING, None
-        if self._took_faults(key, outcome):
+        took_faults = self._took_faults(key, outcome)
+        if outcome.change is not None:
+            return await self._changed(key, pool, plan, outcome), plan.look_again_seconds
+        if took_faults:
             pool = self._world.store.pool(key) or pool
             plan = self._planned(key, pool)
         written = await self._write_status(pool, plan)
         await self._tell(pool, plan)
-        if written is Result.STALE or outcome.unavailable:
-            return (Result.UNAVAILABLE if outcome.unavailable else Result.STALE), plan.look_again_seconds
+        return self._came_to(key, plan, outcome, written), plan.look_again_seconds
+
+    def _came_to(self, key: PoolKey, plan: Plan, outcome: Outcome, written: Result) -> Result:
+        if outcome.unavailable:
+            return Result.UNAVAILABLE
+        if written is Result.STALE:
+            return Result.STALE
         if outcome.faults or outcome.foreign:
-            return Result.REFUSED, plan.look_again_seconds
+            return Result.REFUSED
         if plan.is_quiet:
-            return Result.QUIET, plan.look_again_seconds
+            return Result.QUIET
         self._rounds[key].wrote(plan)
-        return Result.WRITTEN, plan.look_again_seconds
+        return Result.WRITTEN
+
+    async def _changed(self, key: PoolKey, pool: Object, plan: Plan, outcome: Outcome) -> Result:
+        """End a look in which the pool became another: what was to be its status speaks of a spec of before."""
+        assert outcome.change is not None  # its caller has looked
+        self._take(pool, outcome.change.found)
+        if not outcome.scaled:
+            return Result.STALE
+        await self._tell(pool, plan)
+        self._rounds[key].wrote(plan)
+        return Result.WRITTEN
 
     def _planned(self, key: PoolKey, pool: Object) -> Plan:
         """Plan. A pool that breaks the planner says so itself: else an edit would leave it Ready under its old spec."""
@@ -203,12 +221,18 @@ class Reconciler:
             return Result.QUIET
         try:
             written = await self._in_thread(partial(self._carrier.write_status, pool, plan.status))
-        except ApiFault as fault:
-            if fault.refusal in (Refusal.STALE, Refusal.NOT_FOUND):
-                return Result.STALE
-            raise
+        except PoolChangedError as change:
+            self._take(pool, change.found)
+            return Result.STALE
         self._world.store.put(POOLS, written)
         return Result.WRITTEN
+
+    def _take(self, pool: Object, found: Object | None) -> None:
+        """Take it that a pool changed, which its watch may be long in telling: the next look is right at once."""
+        if found is None:
+            self._world.store.remove(POOLS, pool)
+        else:
+            self._world.store.put(POOLS, found)
 
     async def _tell(self, pool: Object, plan: Plan) -> None:
         for event in plan.events:
