@@ -65,7 +65,12 @@ class Cluster:
     fingerprints: dict[str, str] = field(default_factory=dict)
     resolution: Resolution | None = None
     queued: int | None = 0
+    faults: tuple[str, ...] = ()
+    """What the API server refused of the last plan, and what is wrong for every pool."""
+    refuses_marks: bool = False
     quota_message: str | None = None
+    unschedulable: str | None = None
+    """Why no pod gets a node, where it is not for want of GPUs."""
     makes_job_pods: bool = True
     now: datetime = START
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -164,12 +169,14 @@ class Cluster:
             reports=reports,
             resolution=self.resolution,
             queued=self.queued,
+            faults=self.faults,
         )
 
     def _picture(self) -> str:
         parts = [self.pool, self.objects_list(), list(self.pods.values()), self.nodes, self.load]
         return json.dumps(
-            [*parts, sorted(self.silent), self.fingerprints, self.queued, repr(self.resolution)], sort_keys=True
+            [*parts, sorted(self.silent), self.fingerprints, self.queued, self.faults, repr(self.resolution)],
+            sort_keys=True,
         )
 
     def objects_list(self) -> list[Object]:
@@ -200,7 +207,9 @@ class Cluster:
             yield partial(self._write_status, found.status)
 
     def _annotate(self, name: str, marks: Mapping[str, str]) -> None:
-        if name in self.pods:
+        if self.refuses_marks:
+            self.faults = tuple({*self.faults, f"Pod {name}: Forbidden: no annotations here"})
+        elif name in self.pods:
             self.pods[name]["metadata"].setdefault("annotations", {}).update(marks)
 
     def _write_status(self, status: Object) -> None:
@@ -314,8 +323,11 @@ class Cluster:
                 continue
             needs = gpus_of(pod)
             free = [node for node in self.nodes if self._free(node) >= needs] if needs else [None]
-            if not free:
-                message = f"0/{len(self.nodes)} nodes are available: {len(self.nodes)} Insufficient {GPU}."
+            if not free or self.unschedulable:
+                message = (
+                    self.unschedulable
+                    or f"0/{len(self.nodes)} nodes are available: {len(self.nodes)} Insufficient {GPU}."
+                )
                 pod["status"]["conditions"] = [
                     {
                         "type": "PodScheduled",

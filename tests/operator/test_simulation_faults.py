@@ -126,6 +126,28 @@ def test_a_pool_without_gpus_waits_with_the_schedulers_own_words() -> None:
     assert here.condition("WaitingForGPU")["status"] == "False"
 
 
+OF_NO_GPU = {
+    "cores": "0/3 nodes are available: 3 Insufficient cpu.",
+    "a volume": "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found.",
+    "a taint": "0/3 nodes are available: 3 node(s) had untolerated taint {team: x}.",
+}
+
+
+@pytest.mark.parametrize("name", OF_NO_GPU)
+def test_a_worker_that_waits_for_something_else_does_not_wait_for_a_gpu(name: str) -> None:
+    """An alert says to add GPUs."""
+    here = cluster(gpu_pool(), nodes=[node("a")], unschedulable=OF_NO_GPU[name])
+    here.settle()
+    assert (here.condition("WaitingForGPU")["status"], ready(here)) == ("False", ("False", "Unschedulable"))
+    assert OF_NO_GPU[name] in here.condition("WorkersAvailable")["message"]
+
+
+def test_a_quota_of_pods_is_no_want_of_gpus() -> None:
+    here = cluster(gpu_pool(), nodes=[node("a")], quota_message='pods "{pod}" is forbidden: exceeded quota: pods=10')
+    here.run(30)
+    assert (here.condition("WaitingForGPU")["status"], ready(here)) == ("False", ("False", "QuotaExceeded"))
+
+
 @pytest.mark.parametrize(
     ("label", "said"),
     [

@@ -13,7 +13,7 @@ from decodepool_operator.planner.objects.model_files import model_name
 from decodepool_operator.planner.situation import Situation
 from decodepool_operator.planner.state import Object, Resolved, Unresolved
 from decodepool_operator.planner.troubles import UNSCHEDULABLE, Trouble, condition_of
-from decodepool_operator.texts import count, steady
+from decodepool_operator.texts import MAX_CHARACTERS, count, steady
 
 OUTDATED_DEFINITION = "the installed CRD"
 """How the shell's notice begins of a definition that is older than this operator."""
@@ -135,12 +135,20 @@ def _waiting_for_gpu(seen: Situation) -> Finding:
     if seen.pool.kind == "cpu":
         return Finding("WaitingForGPU", "False", "NoGPUNeeded", "workers run on CPUs")
     resource, trouble = resource_of(seen.pool), trouble_of(seen)
-    if trouble is None or trouble.reason not in (UNSCHEDULABLE, "QuotaExceeded"):
-        return Finding("WaitingForGPU", "False", "NotWaiting", f"every worker that was made has its {resource}")
+    if trouble is None or trouble.reason not in (UNSCHEDULABLE, "QuotaExceeded") or not _is_of_gpus(trouble, resource):
+        return Finding("WaitingForGPU", "False", "NotWaiting", f"no worker waits for {resource}")
     if trouble.reason == UNSCHEDULABLE and seen.workers.draining:
         leaving = count(len(seen.workers.draining), "worker")
         return Finding("WaitingForGPU", "True", "WaitingForDrain", f"{leaving} drains before: {trouble.message}")
     return Finding("WaitingForGPU", "True", trouble.reason, trouble.message)
+
+
+def _is_of_gpus(trouble: Trouble, resource: str) -> bool:
+    """Say whether the scheduler or a quota names the pool's device: more GPUs help nobody who waits for CPUs, for a
+    volume, or for a taint to go. What was cut from a long text may have named it.
+    """
+    told = trouble.message
+    return resource in told or PRODUCT_LABEL in told or len(told) >= MAX_CHARACTERS
 
 
 def _draining(seen: Situation) -> Finding:
