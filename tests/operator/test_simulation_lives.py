@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from decodepool_operator import times
 from decodepool_operator.planner.plan import plan
 
@@ -124,7 +125,9 @@ def test_nothing_shrinks_before_the_costs_are_known_and_a_refusal_does_not_hold_
     first = plan(here.pool, here.observed(), here.now)
     assert len(first.annotate) == 2
     assert "chat-worker" not in {each["metadata"]["name"] for each in first.apply if each["kind"] == "Deployment"}
-    refused = replace(here.observed(), faults=("Pod chat-worker-x: Forbidden: patch",))
+    marks = tuple(f"Pod {name}: Forbidden: patch" for name, _ in first.annotate)
+    assert not plan(here.pool, replace(here.observed(), faults=marks[:1]), here.now).apply
+    refused = replace(here.observed(), faults=marks)
     second = plan(here.pool, refused, here.now)
     assert [each["spec"]["replicas"] for each in second.apply if each["metadata"]["name"] == "chat-worker"][-1:] == [1]
 
@@ -150,6 +153,39 @@ def test_an_operator_that_has_just_begun_asks_before_it_shrinks_and_does_not_ask
     here.silent = set()
     here.settle()
     assert names(here.ready_workers()) == {busy}
+
+
+STANDING = {
+    "an old definition": "the installed CRD is older than this operator and drops status.plan",
+    "a refused object": "PodMonitor chat: Forbidden: no PodMonitors here",
+    "a pod that is not this one": "Pod chat-worker-x: Forbidden: it cannot be deleted",
+}
+
+
+@pytest.mark.parametrize("fault", STANDING.values(), ids=STANDING)
+def test_the_emptiest_worker_goes_first_whatever_else_is_refused(fault: str) -> None:
+    """The ReplicaSet controller hears of a mark by a watch: what shrinks with it may shrink before it."""
+    here = cluster(pool(replicas=2), faults=(fault,))
+    here.settle()
+    busy, idle = sorted(names(here.ready_workers()))
+    here.load, here.silent = {busy: 7}, {busy, idle}
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(10)
+    assert len(here.ready_workers()) == 2, "an operator that has just begun asks before it shrinks"
+    here.silent = set()
+    marking = plan(here.pool, here.observed(), here.now)
+    assert len(marking.annotate) == 2
+    assert not marking.apply
+    here.settle()
+    assert names(here.ready_workers()) == {busy}
+
+
+def test_a_cluster_in_which_pods_may_not_be_marked_is_scaled_down_all_the_same() -> None:
+    here = cluster(pool(replicas=2), refuses_marks=True)
+    here.settle()
+    here.edit(lambda spec: spec.update(replicas=1))
+    here.run(10)
+    assert len(here.ready_workers()) == 1
 
 
 def test_workers_that_never_answer_hold_nothing_up() -> None:

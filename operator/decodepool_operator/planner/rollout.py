@@ -110,6 +110,13 @@ def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[M
     return [(name, {DELETION_COST: cost}) for name, cost in costs.items() if known[name] != cost]
 
 
+def unmarked(costs: list[Marks], faults: tuple[str, ...]) -> bool:
+    """Say whether to wait until every mark is there. Whoever refuses to have a pod marked keeps nothing from shrinking,
+    and no other refusal bears on it.
+    """
+    return any(not any(fault.startswith(f"Pod {name}: ") for fault in faults) for name, _ in costs)
+
+
 def reports_due(pool: Pool, workers: Census, now: datetime) -> datetime | None:
     """Return until when to wait for somebody's report before anything shrinks; None where there is nothing to wait for.
 

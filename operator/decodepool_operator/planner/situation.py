@@ -27,6 +27,7 @@ from decodepool_operator.planner.rollout import (
     held_replicas,
     reports_due,
     unavailable_workers,
+    unmarked,
 )
 from decodepool_operator.planner.state import Object, Observed, Resolved, Resolving, Unresolved
 from decodepool_operator.planner.troubles import Look
@@ -98,7 +99,7 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     replicas = held_replicas(wanted, there, workers, failing, now)
     costs = deletion_costs(workers, there, replicas)
     silence = reports_due(pool, workers, now) if 0 < replicas < min(there, len(workers.alive)) else None
-    waits = (costs or silence) and not observed.faults
+    waits = silence is not None or unmarked(costs, observed.faults)
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
     return Situation(
         pool=pool,
