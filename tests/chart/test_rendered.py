@@ -137,7 +137,7 @@ def selects(expression: dict[str, Any], namespace: str) -> bool:
 
 @pytest.mark.parametrize("values", ["defaults", "namespaced"])
 def test_what_the_operator_writes_beside_pools_is_the_charts_and_goes_with_it(values: str, helm: Helm) -> None:
-    """Its certificate and its heartbeat: it has no right to make either, and uninstalling leaves neither."""
+    """Its certificate and its heartbeat: it may make these two again and no other, and uninstalling leaves neither."""
     objects = helm.objects("--values", str(VALUES / f"{values}.yaml"))
     environment = operators_environment(objects)
     leases = {name.rpartition("/")[::2] for kind, name in objects if kind == "Lease"}
@@ -146,8 +146,10 @@ def test_what_the_operator_writes_beside_pools_is_the_charts_and_goes_with_it(va
     assert leases == {(settings.heartbeat_namespace.replace("decodepool-system", ""), environment["DECODEPOOL_LEASE"])}
     assert secrets == [environment["DECODEPOOL_WEBHOOK_SECRET"]]
     granted = [rule for (kind, _), each in objects.items() if kind in {"Role", "ClusterRole"} for rule in each["rules"]]
-    creating = {resource for rule in granted if "create" in rule["verbs"] for resource in rule["resources"]}
-    assert not creating & {"leases", "secrets"}
+    creating = [rule for rule in granted if "create" in rule["verbs"] and {"leases", "secrets"} & {*rule["resources"]}]
+    named = sorted({(*rule["resources"], *rule["resourceNames"]) for rule in creating})
+    wanted = [("leases", environment["DECODEPOOL_LEASE"]), ("secrets", environment["DECODEPOOL_WEBHOOK_SECRET"])]
+    assert named == wanted
 
 
 def test_two_releases_stand_side_by_side(helm: Helm) -> None:

@@ -87,12 +87,12 @@ def test_the_empty_secret_of_the_chart_is_filled_once_and_found_again() -> None:
     assert [call[0] for call in api.calls] == ["get", "replace", "get"]
 
 
-def test_a_secret_that_is_gone_is_told_of_and_not_made() -> None:
-    """There is no right to make any: what would be refused for ever says what to do instead."""
+def test_a_secret_that_was_deleted_is_made_again() -> None:
+    """By applying it: only then does an API server hold the right to create against the name."""
     api = FakeApi()
-    with pytest.raises(ApiFault, match="there is no Secret cert: `helm upgrade` makes it again"):
-        keeper(api).certificates(NOW)
-    assert [call[0] for call in api.calls] == ["get"]
+    made = keeper(api).certificates(NOW)
+    assert Certificates.from_secret_data(api.of("Secret")[0]["data"]) == made
+    assert [call[0] for call in api.calls] == ["get", "apply"]
 
 
 def test_a_secret_that_somebody_wrote_meanwhile_is_not_overwritten() -> None:
@@ -170,7 +170,7 @@ class OneHost(aiohttp.abc.AbstractResolver):
 
 
 REVIEW = {"request": {"uid": "u", "namespace": "team", "object": {"x": 1}}}
-NONSENSE = ("{", "[]", {}, {"request": {"uid": "u"}}, {"request": None})
+NONSENSE: tuple[Any, ...] = ("{", "[]", {}, {"request": {"uid": "u"}}, {"request": None})
 
 
 async def trusting_session(certificates: Certificates) -> aiohttp.ClientSession:

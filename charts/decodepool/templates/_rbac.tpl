@@ -17,12 +17,13 @@
 {{- end }}
 {{- end -}}
 
-{{- /* The certificate, in a Secret that the chart makes and uninstalling takes away. */ -}}
+{{- /* The certificate, in a Secret that the chart makes and uninstalling takes away. `create` with a name lets it be
+applied anew where somebody deleted it, and no other. */ -}}
 {{- define "decodepool.certificateRules" -}}
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ include "decodepool.certificate" . }}]
-  verbs: [get, patch, update]
+  verbs: [get, create, patch, update]
 {{- end -}}
 
 {{- /* Namespaces whose pools are served. */ -}}
@@ -31,7 +32,7 @@
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [{{ include "decodepool.operator" . }}]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [decodepool.dev]
   resources: [decodepools]
   verbs: [get, list, watch]

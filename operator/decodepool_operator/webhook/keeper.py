@@ -32,12 +32,9 @@ class Keeper:
         self._host = host
 
     def certificates(self, now: datetime) -> Certificates:
-        """Return good certificates, those in the Secret where they are; else make them, and keep them there.
-
-        ApiFault NOT_FOUND without a Secret: the chart makes it, and this operator has no right to make any.
-        """
+        """Return good certificates, those in the Secret where they are; else make them, and keep them there."""
         secret = self._read()
-        known = Certificates.from_secret_data(secret.get("data") or {})
+        known = Certificates.from_secret_data(secret.get("data") or {}) if secret else None
         wanted = renewed(known, self._host, now)
         if wanted != known:
             self._keep(secret, wanted)
@@ -58,19 +55,27 @@ class Keeper:
             self._api.json_patch(MUTATING_WEBHOOKS, None, self._place.configuration, changes)
         return bool(changes)
 
-    def _read(self) -> Object:
+    def _read(self) -> Object | None:
         try:
             return self._api.get(SECRETS, self._place.namespace, self._place.secret)
         except ApiFault as fault:
-            if fault.refusal is not Refusal.NOT_FOUND:
-                raise
-            message = f"there is no Secret {self._place.secret}: `helm upgrade` makes it again, empty"
-            raise ApiFault(Refusal.NOT_FOUND, message) from None
+            if fault.refusal is Refusal.NOT_FOUND:
+                return None
+            raise
 
-    def _keep(self, secret: Object, wanted: Certificates) -> None:
-        """Write the Secret. Whoever wrote it since is not overwritten: ApiFault STALE, and it is read again."""
-        body = {**secret, "data": wanted.to_secret_data()}
-        self._api.replace(SECRETS, self._place.namespace, self._place.secret, body)
+    def _keep(self, secret: Object | None, wanted: Certificates) -> None:
+        """Write the Secret. Whoever wrote it since is not overwritten: ApiFault STALE, and it is read again.
+
+        One that was deleted is applied, not posted: the right to create is for this one name, and a post has none yet
+        when its right is looked at.
+        """
+        data = wanted.to_secret_data()
+        if secret is None:
+            metadata = {"name": self._place.secret, "namespace": self._place.namespace}
+            made = {"apiVersion": SECRETS.api_version, "kind": SECRETS.name, "metadata": metadata, "data": data}
+            self._api.apply(made)
+        else:
+            self._api.replace(SECRETS, self._place.namespace, self._place.secret, {**secret, "data": data})
 
 
 def trusting(configuration: Object, certificates: Certificates) -> list[Object]:

@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from decodepool_cluster.linux import ClusterFault
+from decodepool_operator.api.kinds import LEASES, SECRETS
 
 from tests.cluster.shell.conftest import Operators
-from tests.cluster.shell.plane import Plane, until
+from tests.cluster.shell.plane import Plane, free_port, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 CHART = Path(__file__).parents[3] / "charts" / "decodepool"
-OWN = "decodepool-system"
+OWN, LEASE = "decodepool-system", "decodepool-operator"
+ACCOUNT = f"system:serviceaccount:{OWN}:{LEASE}"
 WITHOUT_PODS = ("Deployment", "Service", "Pod", "MutatingWebhookConfiguration", "CustomResourceDefinition")
 
 
@@ -38,6 +41,32 @@ def kubeconfig_of_operator(plane: Plane, folder: Path) -> Path:
     written = folder / "operator.kubeconfig"
     written.write_text(yaml.safe_dump(known))
     return written
+
+
+def test_what_is_deleted_by_hand_comes_back_by_rights_for_these_names_alone(
+    plane: Plane, operators: Operators, tmp_path: Path
+) -> None:
+    install_rights(plane)
+    try:
+        given = {
+            "NAMESPACES": "",
+            "OPERATOR_NAMESPACE": OWN,
+            "WEBHOOK_SERVICE": LEASE,
+            "WEBHOOK_PORT": str(free_port()),
+        }
+        operator = operators(kubeconfig_of_operator(plane, tmp_path), LEASE=LEASE, **given)
+        plane.delete(SECRETS, OWN, f"{LEASE}-cert")
+        operator.start()
+        until(lambda: plane.api.get(SECRETS, OWN, f"{LEASE}-cert")["data"]["path"], "a certificate in a new Secret")
+        plane.delete(LEASES, OWN, LEASE)
+        until(lambda: plane.api.get(LEASES, OWN, LEASE)["spec"]["holderIdentity"], "a new heartbeat")
+        assert "orbidden" not in operator.log.read_text()
+        assert operator.probe("/healthz") == 200
+        for other in ("secrets", "secrets/other", "leases", "leases/other"):
+            with pytest.raises(ClusterFault):
+                plane.cluster.kubectl("auth", "can-i", "create", other, "-n", OWN, f"--as={ACCOUNT}", "-q")
+    finally:
+        remove_rights(plane)
 
 
 MODES = {"the whole cluster": False, "one namespace": True}
