@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import AddressValueError, IPv6Address
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -170,16 +170,21 @@ def _kubernetes_bytes(field: str) -> str:
     return f"quantity(string({field}).replace('B', '').replace('K', 'k').replace('ki', 'Ki'))"
 
 
+def _fixed(field: str, message: str) -> dict[str, str]:
+    """Return the rule that an optional field is neither given, changed nor taken away later."""
+    same = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    return rule(same, f"{field} cannot change, {message}: remove model.cache, then give it anew")
+
+
 class ModelCache(Part):
-    """A volume that keeps the fetched file between workers."""
+    """A volume that keeps the fetched file, one for all workers. On several nodes they need one that is ReadWriteMany,
+    which the default storage class of most clouds is not.
+    """
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            rule(
-                "has(self.storageClassName) == has(oldSelf.storageClassName)"
-                " && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",
-                "storageClassName cannot change, since a claim keeps its class: remove model.cache, then give it anew",
-            ),
+            _fixed("storageClassName", "since a claim keeps its class"),
+            _fixed("accessMode", "since a claim keeps its mode"),
             rule(
                 f"{_kubernetes_bytes('self.size')}.compareTo({_kubernetes_bytes('oldSelf.size')}) >= 0",
                 "size cannot shrink, since a claim never does: remove model.cache, then give it anew",
@@ -195,8 +200,14 @@ class ModelCache(Part):
         default=None,
         pattern=SUBDOMAIN_PATTERN,
         max_length=253,
-        description="Storage class; the cluster's default where absent.",
+        description="Storage class; the cluster's default where absent. Workers on several nodes need one that can be "
+        "ReadWriteMany.",
         json_schema_extra=OBJECT_NAME,
+    )
+    access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] | None = Field(
+        default=None,
+        description="How the volume may be mounted: by one node or by many. Where absent, ReadWriteMany if replicas or "
+        "autoscaling.maxReplicas is more than 1 when the claim is made; an HPA or KEDA needs it said.",
     )
 
 
@@ -214,7 +225,8 @@ class Model(Part):
 
     source: ModelSource = Field(description="Where the GGUF file comes from.")
     cache: ModelCache | None = Field(
-        default=None, description="Volume to keep the fetched file on; each worker fetches where absent."
+        default=None,
+        description="Volume to keep the fetched file on, one for all workers; each fetches for itself where absent.",
     )
 
     @model_validator(mode="after")

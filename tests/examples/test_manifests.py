@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from decodepool_sizing.manifest import DecodePool, parse_manifest
 
 from tests.chart.exported import series
@@ -28,6 +29,17 @@ def test_every_manifest_has_one_sound_pool(manifest: Path) -> None:
 @EACH
 def test_every_manifest_begins_by_saying_what_it_is(manifest: Path) -> None:
     assert manifest.read_text().startswith("# ")
+
+
+@EACH
+def test_no_example_asks_a_default_class_for_a_volume_that_most_clouds_have_not(manifest: Path) -> None:
+    """Block storage is ReadWriteOnce: the claim of several workers would have no volume, for ever."""
+    cache = parse_manifest(pools(manifest)[0]).spec.model.cache
+    assert cache is None or cache.storage_class_name
+    written = re.sub(r"(?m)^    # (cache: \{.*?\}).*", r"    \1", manifest.read_text())
+    for document in yaml.safe_load_all(written):
+        if document["kind"] == "DecodePool":
+            assert parse_manifest(document), "what is commented out is sound"
 
 
 def test_no_two_pools_have_one_name() -> None:

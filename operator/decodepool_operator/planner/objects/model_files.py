@@ -13,6 +13,10 @@ from decodepool_operator.planner.objects.common import MODELS_FOLDER, TMP_MOUNT,
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.state import Images, Object
 
+CACHE = "models"
+"""The ending of the claim's name that keeps fetched files."""
+
+SHARED = "ReadWriteMany"
 TOKEN_FOLDER = "/source"  # noqa: S105 - where a token is mounted
 
 
@@ -61,7 +65,8 @@ def model_name(pool: Pool) -> str:
 def cache_claim(pool: Pool) -> Object | None:
     """Return the claim that keeps fetched files; None where each worker fetches its own.
 
-    Workers on several nodes can only share a volume that several nodes may mount.
+    Workers on several nodes can only share a volume that several nodes may mount, which few storage classes have: it is
+    asked for where the spec says that there will be several.
     """
     cache, source = pool.spec.model.cache, pool.spec.model.source
     if cache is None or source.http is None:
@@ -69,18 +74,16 @@ def cache_claim(pool: Pool) -> Object | None:
     scaling = pool.spec.autoscaling
     most = scaling.max_replicas if scaling else pool.spec.replicas
     spec: Object = {
-        "accessModes": ["ReadWriteMany" if most > 1 else "ReadWriteOnce"],
+        "accessModes": [cache.access_mode or (SHARED if most > 1 else "ReadWriteOnce")],
         "resources": {"requests": {"storage": str(cache.size)}},
     }
     if cache.storage_class_name:
         spec["storageClassName"] = cache.storage_class_name
-    return made(pool, "v1", "PersistentVolumeClaim", pool.child("models"), WORKER, spec=spec)
+    return made(pool, "v1", "PersistentVolumeClaim", pool.child(CACHE), WORKER, spec=spec)
 
 
 def _fetched(pool: Pool, source: HTTPSource, images: Images, worker_image: str) -> ModelFiles:
-    claim = (
-        {"persistentVolumeClaim": {"claimName": pool.child("models")}} if pool.spec.model.cache else {"emptyDir": {}}
-    )
+    claim = {"persistentVolumeClaim": {"claimName": pool.child(CACHE)}} if pool.spec.model.cache else {"emptyDir": {}}
     volumes: list[Object] = [{"name": "models", **claim}]
     path = f"{MODELS_FOLDER}/{(source.sha256 or pool.source)[:16]}.gguf"
     mounts: list[Object] = [{"name": "models", "mountPath": MODELS_FOLDER}, dict(TMP_MOUNT)]
