@@ -103,7 +103,7 @@ class AutoscalingStatus(Part):
 
 
 class FailuresStatus(Part):
-    """Workers that failed and are replaced, each after a longer wait."""
+    """Pods of one component that failed and are replaced, each after a longer wait."""
 
     count: Count = Field(description="Failures in a row.")
     pod: Text = Field(description="The last pod that failed.")
@@ -146,6 +146,7 @@ class DecodePoolStatus(Part):
     )
     autoscaling: AutoscalingStatus | None = Field(default=None, description="Autoscaling's memory.")
     failures: FailuresStatus | None = Field(default=None, description="The memory of failed workers.")
+    gateway_failures: FailuresStatus | None = Field(default=None, description="The memory of failed gateways.")
     conditions: list[Condition] | None = Field(
         default=None,
         max_length=32,

@@ -88,6 +88,11 @@ def workers_that(fate: Fate, when: Any = lambda pod: True) -> Any:
     return lambda pod: fate if component_of(pod) == "worker" and when(pod) else Fate()
 
 
+def those_that(component: str, fate: Fate) -> Any:
+    """A fate of one component's pods; all others are well."""
+    return lambda pod: fate if component_of(pod) == component else Fate()
+
+
 def reader_that_says(known: ModelFacts | None = None) -> Any:
     """A fate in which the reader finds the model."""
     words = (known or facts()).to_json()

@@ -7,7 +7,16 @@ from decodepool_operator.planner.state import Object
 
 from tests.operator.lives import names, ready, require, rolls
 from tests.operator.pods import component_of
-from tests.operator.pools import cluster, gpu_pool, host_path_pool, node, pool, reader_that_says, workers_that
+from tests.operator.pools import (
+    cluster,
+    gpu_pool,
+    host_path_pool,
+    node,
+    pool,
+    reader_that_says,
+    those_that,
+    workers_that,
+)
 from tests.operator.simulation import Cluster, Fate, well
 
 TROUBLES: dict[str, tuple[Fate, str, str]] = {
@@ -65,22 +74,54 @@ def test_a_pod_that_only_bears_a_workers_labels_is_none_and_is_left_alone(phase:
     assert here.writes == before
 
 
-def test_pods_that_fail_again_and_again_are_replaced_ever_more_slowly() -> None:
-    """A05, failed pods pile up: ten minutes of failures."""
-    here = cluster(pool(replicas=2), fate=workers_that(Fate(fails="UnexpectedAdmissionError")))
+@pytest.mark.parametrize(
+    ("component", "memory", "degraded"),
+    [("worker", "failures", "WorkersFail"), ("gateway", "gatewayFailures", "GatewaysFail")],
+)
+def test_pods_that_fail_again_and_again_are_replaced_ever_more_slowly(
+    component: str, memory: str, degraded: str
+) -> None:
+    """A05: a node that refuses pods, again and again, makes thousands of them."""
+    here = cluster(pool(replicas=2), fate=those_that(component, Fate(fails="UnexpectedAdmissionError")))
     dead = []
     here.run(600, lambda moment: dead.append(sum(pod["status"]["phase"] == "Failed" for pod in moment.pods.values())))
     assert max(dead) <= 4
     assert here.made_pods < 40, "pods pile up: seven times two in ten minutes, and as many that were replaced at once"
     assert ready(here) == ("False", "UnexpectedAdmissionError")
-    assert here.condition("Degraded")["reason"] == "WorkersFail"
+    assert f"failures of {component}s in a row" in here.condition("Ready")["message"]
+    assert here.condition("Degraded")["reason"] == degraded
     changes = len(here.history)
     here.run(200)
     assert len(here.history) - changes <= 3
     here.fate = well
     here.run(700)
     assert ready(here) == ("True", "AllWorkersReady")
-    assert "failures" not in here.status
+    assert memory not in here.status
+
+
+def test_a_gateway_that_fails_keeps_no_worker_from_being_made() -> None:
+    here = cluster(pool(replicas=1))
+    here.settle()
+    here.fate = those_that("gateway", Fate(fails="Evicted"))
+    here.run(60)
+    assert here.condition("Degraded")["reason"] == "GatewaysFail"
+    here.edit(lambda spec: spec.update(replicas=3))
+    here.run(5)
+    assert len(here.ready_workers()) == 3
+
+
+def test_one_gateway_that_failed_is_removed_and_replaced_and_the_pool_stays_ready() -> None:
+    here = cluster(pool())
+    here.settle()
+    victim = next(name for name, pod in here.pods.items() if component_of(pod) == "gateway")
+    made = here.made_pods
+    here.pods[victim]["status"].update(phase="Failed", reason="Evicted", message="low on disk", conditions=[])
+    here.fate = lambda pod: Fate()
+    here.settle(check=lambda moment: require(ready(moment)[0] == "True", "there is another gateway"))
+    assert (here.made_pods, victim in here.pods) == (made + 1, False)
+    assert [event.message for event in here.events if event.reason == "GatewayFailed"] == [
+        f"{victim}: Evicted: low on disk"
+    ]
 
 
 def test_a_repaired_spec_does_not_wait_for_the_old_ones_failures() -> None:

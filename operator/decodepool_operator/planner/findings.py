@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decodepool_sizing.quantities import format_bytes
 
-from decodepool_operator.planner.cache_troubles import cache_trouble
 from decodepool_operator.planner.capacity import Capacity, refused_model
 from decodepool_operator.planner.conditions import Finding, Truth
 from decodepool_operator.planner.devices import Refused, resource_of
@@ -51,9 +50,6 @@ def trouble_of(seen: Situation) -> Trouble | None:
     if seen.failing is not None and len(seen.workers.alive) < seen.wanted:
         return Trouble(seen.failing.reason, seen.failing.told())
     trouble = seen.workers.trouble
-    about_cache = cache_trouble(seen, trouble)
-    if about_cache is not None:
-        return about_cache
     if trouble is not None and trouble.reason == UNSCHEDULABLE:
         return Trouble(trouble.reason, trouble.message + _other_products(seen))
     return trouble
@@ -216,6 +212,8 @@ def _unlike_the_plan(seen: Situation, measured: Object | None) -> tuple[str, str
         return "MeasuredDiffers", message
     if seen.failing is not None and seen.failing.count > 1:
         return "WorkersFail", seen.failing.told()
+    if seen.gateways_failing is not None and seen.gateways_failing.count > 1:
+        return "GatewaysFail", seen.gateways_failing.told()
     if trouble is not None and seen.wanted:
         return trouble.reason, trouble.message
     return None
@@ -270,6 +268,8 @@ def _gateway_trouble(seen: Situation) -> tuple[str, str]:
     trouble = seen.gateways.trouble
     if trouble is not None:
         return trouble.reason, f"no gateway is ready: {trouble.message}"
+    if seen.gateways_failing is not None:
+        return seen.gateways_failing.reason, f"no gateway is ready: {seen.gateways_failing.told()}"
     return "GatewayStarting", "no gateway is ready: it starts"
 
 

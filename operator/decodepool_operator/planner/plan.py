@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from decodepool_sizing.errors import BadManifest
 
 from decodepool_operator.names import GATEWAY, MANAGER, MANAGER_LABEL, READER, WORKER, is_owned
-from decodepool_operator.planner.cache_troubles import cache_late_at
 from decodepool_operator.planner.conditions import TYPES, Finding, events_of, with_times
 from decodepool_operator.planner.differences import needs_writing, stamped
 from decodepool_operator.planner.findings import findings
@@ -100,7 +99,7 @@ def _deletions(seen: Situation, wanted: set[Key]) -> Iterator[Reference]:
     for key, each in seen.live.items():
         if key not in wanted and _is_mine(seen.pool, each) and not _is_kept(seen, key):
             yield _reference(each)
-    for member in seen.workers.failed:
+    for member in (*seen.workers.failed, *seen.gateways.failed):
         yield Reference("v1", "Pod", member.name, member.uid)
 
 
@@ -131,9 +130,10 @@ def _is_foreign(seen: Situation, key: Key) -> bool:
 
 
 def _failure_events(seen: Situation) -> Iterator[Event]:
-    failing = seen.failing
-    if failing is not None and failing.is_news:
-        yield Event("Warning", "WorkerFailed", f"{failing.pod}: {failing.reason}: {failing.message}")
+    for failing in (seen.failing, seen.gateways_failing):
+        if failing is not None and failing.is_news:
+            reason = f"{failing.component.capitalize()}Failed"
+            yield Event("Warning", reason, f"{failing.pod}: {failing.reason}: {failing.message}")
 
 
 def _look_again(seen: Situation) -> float | None:
@@ -146,13 +146,13 @@ def _moments(seen: Situation) -> Iterator[datetime | None]:
     yield seen.reading.due
     yield seen.wish.due
     yield seen.silence
-    if seen.failing is not None:
-        yield seen.failing.next_try
-        yield seen.failing.last + timedelta(seconds=FORGET_SECONDS)
+    for failing in (seen.failing, seen.gateways_failing):
+        if failing is not None:
+            yield failing.next_try
+            yield failing.last + timedelta(seconds=FORGET_SECONDS)
     if len(seen.workers.current) < len(seen.workers.alive):
         yield from (each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since)
     yield from (each.late_at for each in seen.workers.draining)
-    yield cache_late_at(seen)
     yield from (stalls_at(pod) for pod in seen.observed.pods)
 
 

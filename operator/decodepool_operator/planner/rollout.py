@@ -1,8 +1,8 @@
-"""How many workers the Deployment is to have now, and which go first where some go.
+"""How many pods a Deployment is to have now, and which workers go first where some go.
 
 A Deployment replaces a failed pod at once, and again, and again: a node whose device plugin is broken makes thousands.
-The first replacement is its own affair. Where that fails too, the Deployment is held at the workers that were there
-before, for a time that doubles.
+The first replacement is its own affair. Where that fails too, the Deployment is held at the pods that were there
+before, for a time that doubles. Workers and gateways are counted apart: a node that takes no gateway takes workers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from decodepool_operator import times
+from decodepool_operator.names import GATEWAY, WORKER
 from decodepool_operator.planner.census import DELETION_COST, Census, Member
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.state import Object
@@ -31,10 +32,11 @@ FORGET_SECONDS = 120
 
 @dataclass(frozen=True)
 class Failures:
-    """Failures in a row, and until when no replacement is made. `made`: when the last to fail was made, None where it
-    was not seen at this look.
+    """Failures in a row of a component's pods, and until when no replacement is made. `made`: when the last to fail was
+    made, None where it was not seen at this look.
     """
 
+    component: str
     count: int
     pod: str
     reason: str
@@ -58,7 +60,7 @@ class Failures:
         return now < self.next_try
 
     def to_status(self) -> Object:
-        """Return the status's `failures`."""
+        """Return what the status remembers."""
         return {
             "count": self.count,
             "pod": self.pod,
@@ -70,22 +72,27 @@ class Failures:
     def told(self) -> str:
         """Return the sentence for a condition: it stays the same until the next failure."""
         if self.count == 1:
-            return f"a worker failed, {self.reason}: it is replaced"
-        return f"{self.count} failures in a row, the last {self.reason}: each replacement waits longer"
+            return f"a {self.component} failed, {self.reason}: it is replaced"
+        row = f"{self.count} failures of {self.component}s in a row"
+        return f"{row}, the last {self.reason}: each replacement waits longer"
 
 
-def failures(pool: Pool, workers: Census, now: datetime, *, all_ready: bool) -> Failures | None:
+MEMORIES = {WORKER: "failures", GATEWAY: "gatewayFailures"}
+"""Where the status remembers each component's."""
+
+
+def failures(pool: Pool, component: str, pods: Census, now: datetime, *, all_ready: bool) -> Failures | None:
     """Return what is remembered of failures after this look. A changed spec starts anew: it may be the repair."""
-    known = None if pool.spec_changed else _remembered(pool)
-    new = [each for each in workers.failed if known is None or (each.created or now) > known.last]
+    known = None if pool.spec_changed else _remembered(pool, component)
+    new = [each for each in pods.failed if known is None or (each.created or now) > known.last]
     if new:
-        return _one_more(known, max(new, key=lambda each: each.created or now), now)
+        return _one_more(component, known, max(new, key=lambda each: each.created or now), now)
     if known is None or (all_ready and now >= max(known.last + timedelta(seconds=FORGET_SECONDS), known.next_try)):
         return None
     return known
 
 
-def held_replicas(wanted: int, there: int, workers: Census, failing: Failures | None, now: datetime) -> int:
+def held_replicas(wanted: int, there: int, pods: Census, failing: Failures | None, now: datetime) -> int:
     """Return the Deployment's replicas: those that are wanted; while failures are given time, no more than there are.
 
     Whoever looks at a failed pod finds its replacement made already. If not for the first time, that one goes again.
@@ -96,7 +103,7 @@ def held_replicas(wanted: int, there: int, workers: Census, failing: Failures | 
     if failing.made is None or failing.count == 1:
         return held
     made = failing.made
-    return min(held, sum(each.ready or (each.created or now) < made for each in workers.alive))
+    return min(held, sum(each.ready or (each.created or now) < made for each in pods.alive))
 
 
 def deletion_costs(workers: Census, live_replicas: int, replicas: int) -> list[Marks]:
@@ -155,18 +162,19 @@ def _cost(member: Member) -> int:
     return UNKNOWN_COST if member.report is None else member.report.sessions_active
 
 
-def _one_more(known: Failures | None, failed: Member, now: datetime) -> Failures:
+def _one_more(component: str, known: Failures | None, failed: Member, now: datetime) -> Failures:
     trouble = failed.trouble
     reason = trouble.reason if trouble else "Failed"
     message = trouble.message if trouble else "the pod failed"
-    once_more = Failures((known.count if known else 0) + 1, failed.name, reason, message, now, now)
+    count = known.count + 1 if known else 1
+    once_more = Failures(component, count, failed.name, reason, message, last=now, next_try=now)
     gap = timedelta(seconds=once_more.gap_seconds)
     return replace(once_more, next_try=now + gap, made=failed.created or now)
 
 
-def _remembered(pool: Pool) -> Failures | None:
-    kept = pool.status.get("failures") or {}
+def _remembered(pool: Pool, component: str) -> Failures | None:
+    kept = pool.status.get(MEMORIES[component]) or {}
     last, next_try = times.read(kept.get("lastTime")), times.read(kept.get("nextTryTime"))
     if last is None or next_try is None or not isinstance(kept.get("count"), int):
         return None
-    return Failures(kept["count"], str(kept.get("pod")), str(kept.get("reason")), "", last, next_try)
+    return Failures(component, kept["count"], str(kept.get("pod")), str(kept.get("reason")), "", last, next_try)

@@ -14,7 +14,7 @@ from decodepool_operator.planner.census import Census, census
 from decodepool_operator.planner.devices import Refused
 from decodepool_operator.planner.differences import stamped
 from decodepool_operator.planner.nodes import lost
-from decodepool_operator.planner.objects.gateway import gateway_deployment
+from decodepool_operator.planner.objects.gateway import REPLICAS, gateway_deployment
 from decodepool_operator.planner.objects.reader_job import reader_job
 from decodepool_operator.planner.objects.worker import worker_deployment, worker_template
 from decodepool_operator.planner.pools import Pool
@@ -60,6 +60,7 @@ class Situation:
     costs: list[Marks]
     silence: datetime | None
     failing: Failures | None
+    gateways_failing: Failures | None
     wish: Wish
 
     @property
@@ -90,12 +91,12 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     facts = reading.resolution.facts if isinstance(reading.resolution, Resolved) else None
     capacity = _capacity(pool, observed, facts)
     template = _worker_template(pool, observed, facts, capacity)
-    gateway = stamped(gateway_deployment(pool, observed.images)) if template else None
     look = Look(pool.name, now, lost(observed.nodes or ()))
+    gateway, gateways, gateways_failing = _gateways(pool, observed, live, look, is_wanted=template is not None)
     workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, look=look)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
-    failing = failures(pool, workers, now, all_ready=all_ready(workers, wanted))
-    there = _live_replicas(live, pool)
+    failing = failures(pool, WORKER, workers, now, all_ready=all_ready(workers, wanted))
+    there = _live_replicas(live, pool, WORKER)
     replicas = held_replicas(wanted, there, workers, failing, now)
     costs = deletion_costs(workers, there, replicas)
     silence = reports_due(pool, workers, now) if 0 < replicas < min(there, len(workers.alive)) else None
@@ -110,12 +111,13 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         facts=facts,
         capacity=capacity,
         workers=workers,
-        gateways=census(pool, observed.pods, GATEWAY, gateway and _template_of(gateway), reports={}, look=look),
+        gateways=gateways,
         worker=template and _worker(pool, template, workers, there if waits else replicas, now),
         gateway=gateway,
         costs=[] if silence else costs,
         silence=silence,
         failing=failing,
+        gateways_failing=gateways_failing,
         wish=wish(pool, workers, sessions, observed.queued, now),
     )
 
@@ -125,15 +127,28 @@ def _worker(pool: Pool, template: Object, workers: Census, replicas: int, now: d
     return stamped(worker_deployment(pool, template, replicas=replicas, unavailable=unavailable))
 
 
-def _live_replicas(live: dict[Key, Object], pool: Pool) -> int:
-    there = live.get(("Deployment", pool.child(WORKER)), {})
+def _gateways(
+    pool: Pool, observed: Observed, live: dict[Key, Object], look: Look, *, is_wanted: bool
+) -> tuple[Object | None, Census, Failures | None]:
+    """Return the gateways' Deployment as it should be, its pods, and how they fail."""
+    wanted = gateway_deployment(pool, observed.images)
+    template = _template_of(wanted) if is_wanted else None
+    pods = census(pool, observed.pods, GATEWAY, template, reports={}, look=look)
+    failing = failures(pool, GATEWAY, pods, look.now, all_ready=all_ready(pods, REPLICAS))
+    replicas = held_replicas(REPLICAS, _live_replicas(live, pool, GATEWAY), pods, failing, look.now)
+    made = stamped(gateway_deployment(pool, observed.images, replicas=replicas)) if is_wanted else None
+    return made, pods, failing
+
+
+def _live_replicas(live: dict[Key, Object], pool: Pool, component: str) -> int:
+    there = live.get(("Deployment", pool.child(component)), {})
     replicas: int = there.get("spec", {}).get("replicas", 0)
     return replicas
 
 
-def all_ready(workers: Census, wanted: int) -> bool:
-    """Say whether there are just the workers that are wanted, of the present template and ready."""
-    return len(workers.alive) == len(workers.current_ready) == wanted
+def all_ready(pods: Census, wanted: int) -> bool:
+    """Say whether there are just the pods that are wanted, of the present template and ready."""
+    return len(pods.alive) == len(pods.current_ready) == wanted
 
 
 def _reading(pool: Pool, observed: Observed, live: dict[Key, Object], now: datetime) -> Reading:

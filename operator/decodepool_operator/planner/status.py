@@ -43,6 +43,7 @@ def status_of(seen: Situation, found: Iterable[Finding], measured: Object | None
         "draining": _draining(seen),
         "autoscaling": seen.wish.status,
         "failures": seen.failing and seen.failing.to_status(),
+        "gatewayFailures": seen.gateways_failing and seen.gateways_failing.to_status(),
         "conditions": with_times(found, pool.status, pool.generation, seen.now),
     }
     return _known(status)

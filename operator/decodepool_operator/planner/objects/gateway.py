@@ -31,12 +31,12 @@ of workers that stay.
 """
 
 
-def gateway_deployment(pool: Pool, images: Images) -> Object:
+def gateway_deployment(pool: Pool, images: Images, *, replicas: int = REPLICAS) -> Object:
     """Return the gateway's Deployment."""
     return deployment(
         pool,
         GATEWAY,
-        replicas=REPLICAS,
+        replicas=replicas,
         template=pod_template(labels_of(pool.name, GATEWAY), {}, _spec(pool, images)),
         surge=1,
         unavailable=0,
