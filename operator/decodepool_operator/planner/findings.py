@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decodepool_sizing.quantities import format_bytes
 
+from decodepool_operator.planner.cache_troubles import cache_trouble
 from decodepool_operator.planner.capacity import Capacity, refused_model
 from decodepool_operator.planner.conditions import Finding, Truth
 from decodepool_operator.planner.devices import Refused, resource_of
@@ -50,6 +51,9 @@ def trouble_of(seen: Situation) -> Trouble | None:
     if seen.failing is not None and len(seen.workers.alive) < seen.wanted:
         return Trouble(seen.failing.reason, seen.failing.told())
     trouble = seen.workers.trouble
+    about_cache = cache_trouble(seen, trouble)
+    if about_cache is not None:
+        return about_cache
     if trouble is not None and trouble.reason == UNSCHEDULABLE:
         return Trouble(trouble.reason, trouble.message + _other_products(seen))
     return trouble

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from decodepool_sizing.errors import BadManifest
 
 from decodepool_operator.names import GATEWAY, MANAGER, MANAGER_LABEL, READER, WORKER, is_owned
+from decodepool_operator.planner.cache_troubles import cache_late_at
 from decodepool_operator.planner.conditions import TYPES, Finding, events_of, with_times
 from decodepool_operator.planner.differences import needs_writing, stamped
 from decodepool_operator.planner.findings import findings
@@ -153,6 +154,7 @@ def _moments(seen: Situation) -> Iterator[datetime | None]:
     if len(seen.workers.current) < len(seen.workers.alive):
         yield from (each.waits_since + PLACE_WAIT for each in seen.workers.alive if each.waits_since)
     yield from (each.late_at for each in seen.workers.draining)
+    yield cache_late_at(seen)
     yield from (stalls_at(pod) for pod in seen.observed.pods)
 
 
