@@ -175,6 +175,22 @@ def test_a_cpu_pool_asks_for_no_gpu_and_no_volume_takes_a_name_of_the_pools() ->
     assert refused_template(read_pool(pool(template={"resources": {"requests": {"cpu": "1"}}}))) is None
 
 
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/models", True), ("/models/", True), ("models", True), ("/x/../keys", True), ("/models/lora", True),
+        ("/keys/more", True), ("/tmp", True), ("/cache", True), ("/", True),
+        ("/tmp/scratch", False), ("/cache/more", False), ("/modelsx", False), ("/srv/models", False),
+    ],
+)  # fmt: skip
+def test_no_mount_takes_a_place_of_the_pools(path: str, own: bool) -> None:
+    """The API server would refuse the Deployment, or the kubelet each pod."""
+    template = {"volumes": [{"name": "x", "emptyDir": {}}], "volumeMounts": [{"name": "x", "mountPath": path}]}
+    found = refused_template(read_pool(pool(template=template)))
+    assert (found is not None) is own
+    assert found is None or (found.reason, path in found.message) == ("InvalidTemplate", True)
+
+
 AMOUNTS = {"500m": 0.5, "1Gi": GIB, "1G": 10**9, "1e3": 1000, "2": 2, "1.5": 1.5, "100u": 1e-4}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from posixpath import normpath
 from typing import Any
 
 from decodepool_operator.planner.devices import Refused, resource_of
@@ -11,6 +12,11 @@ from decodepool_operator.planner.quantities import amount
 from decodepool_operator.planner.state import Object
 
 RESERVED_VOLUMES = frozenset({"models", "tmp", "cache", "keys", "source"})
+OWN_PATHS = frozenset({"/", "/models", "/tmp", "/cache", "/keys"})  # noqa: S108 - the pod's own
+"""Where a worker's container has the pool's own mounts, and what holds all of it."""
+
+CLOSED_PATHS = ("/models/", "/keys/")
+"""Below these nothing can be mounted, since nothing can be written there to mount it on."""
 
 
 def refused_template(pool: Pool) -> Refused | None:
@@ -21,7 +27,16 @@ def refused_template(pool: Pool) -> Refused | None:
     taken = sorted(RESERVED_VOLUMES & {str(volume.get("name")) for volume in template.volumes})
     if taken:
         return Refused("InvalidTemplate", f"template.volumes: {', '.join(taken)}: these names are the pool's own")
+    mounts = [str(mount.get("mountPath")) for mount in template.volume_mounts]
+    hidden = sorted(path for path in mounts if _is_own(path))
+    if hidden:
+        return Refused("InvalidTemplate", f"template.volumeMounts: {', '.join(hidden)}: these paths are the pool's own")
     return _refused_resources(pool, dict(template.resources or {}))
+
+
+def _is_own(path: str) -> bool:
+    plain = normpath("/" + path.lstrip("/"))
+    return plain in OWN_PATHS or plain.startswith(CLOSED_PATHS)
 
 
 def merged_resources(pool: Pool, own: Object) -> Object:
