@@ -42,6 +42,11 @@ POD_SECURITY: Object = {
 }
 """What the restricted profile asks for. Volumes belong to the group, so that a cache can be written."""
 
+SIGNALS: Object = {"shareProcessNamespace": True}
+"""In a process namespace of its own a container is process 1, for which the kernel drops what it has no handler for:
+told to end while Python still imports, it would go on, with its GPU, until it is killed after the whole drain.
+"""
+
 
 def made(pool: Pool, api_version: str, kind: str, name: str, component: str, **parts: Any) -> Object:
     """Return an object that belongs to the pool: it goes when the pool goes."""
@@ -80,6 +85,7 @@ def deployment(
 
 def pod_template(labels: dict[str, str], annotations: dict[str, str], spec: Object) -> Object:
     """Return a pod template that names itself by its digest."""
+    spec = {**SIGNALS, **spec}
     template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
     annotations = {**annotations, TEMPLATE: digest(template)}
     return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decodepool_operator.names import READER
 from decodepool_operator.planner import nodes
-from decodepool_operator.planner.objects.common import POD_SECURITY, container, made
+from decodepool_operator.planner.objects.common import POD_SECURITY, SIGNALS, container, made
 from decodepool_operator.planner.objects.model_files import model_files
 from decodepool_operator.planner.pools import Pool, labels_of
 from decodepool_operator.planner.resolution import SOURCE
@@ -21,6 +21,7 @@ def reader_job(pool: Pool, images: Images) -> Object:
     reader = container("reader", images.operator, images, [], volumeMounts=list(files.mounts), resources=RESOURCES)
     del reader["args"]
     spec: Object = {
+        **SIGNALS,
         "restartPolicy": "Never",
         "serviceAccountName": pool.child("worker"),
         "automountServiceAccountToken": False,
