@@ -59,6 +59,13 @@ def test_every_pod_meets_the_restricted_standard_and_writes_nowhere(values: Path
 
 
 @EACH_VALUES
+def test_an_operator_that_starts_hears_that_it_is_to_end(values: Path, helm: Helm) -> None:
+    """As process 1 of its own namespace it is deaf to what it has no handler for yet."""
+    (operator,) = (each for (kind, _), each in helm.objects("--values", str(values)).items() if kind == "Deployment")
+    assert operator["spec"]["template"]["spec"]["shareProcessNamespace"] is True
+
+
+@EACH_VALUES
 def test_the_operator_understands_its_environment(values: Path, helm: Helm) -> None:
     settings = Settings.from_environment(operators_environment(helm.objects("--values", str(values))))
     given = yaml.safe_load(values.read_text())
