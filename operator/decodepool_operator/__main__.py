@@ -27,7 +27,8 @@ def main() -> int:
     log.info("starting", extra={"fields": {"namespaces": list(settings.namespaces) or "all"}})
     try:
         with suppress(asyncio.CancelledError):  # told to end before anything had begun
-            asyncio.run(_run(settings))
+            while asyncio.run(_run(settings)):
+                log.info("other namespaces can be served than before: beginning anew")
     except Exception as error:
         log.exception("stopped by a fault", extra={"fields": {"fault": str(error)}})
         return 1
@@ -35,14 +36,14 @@ def main() -> int:
     return 0
 
 
-async def _run(settings: Settings) -> None:
-    """Run the operator. It heeds SIGTERM itself once it watches. While it waits for its CRD this does, since process 1
-    of a pod gets no signal that it has no handler for.
+async def _run(settings: Settings) -> bool:
+    """Run an operator; return whether another one is to follow. It heeds SIGTERM itself once it watches. While it waits
+    for its CRD this does, since process 1 of a pod gets no signal that it has no handler for.
     """
     told = asyncio.current_task()
     assert told is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told.cancel)
-    await Operator(settings, Api.connect()).run()
+    return await Operator(settings, Api.connect()).run()
 
 
 if __name__ == "__main__":

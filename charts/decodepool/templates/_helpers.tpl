@@ -17,15 +17,6 @@
 {{ include "decodepool.operator" . }}-cert
 {{- end -}}
 
-{{- /* Where the heartbeat is: a namespace that is watched. */ -}}
-{{- define "decodepool.heartbeatNamespace" -}}
-{{- if or (not .Values.watchNamespaces) (has .Release.Namespace .Values.watchNamespaces) -}}
-{{ .Release.Namespace }}
-{{- else -}}
-{{ first .Values.watchNamespaces }}
-{{- end -}}
-{{- end -}}
-
 {{- define "decodepool.selector" -}}
 app.kubernetes.io/name: decodepool
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -110,6 +110,10 @@ class Api:
                 yield item["metadata"]
             token = (page.get("metadata") or {}).get("continue") or None
 
+    def try_list(self, kind: Kind, namespace: str) -> None:
+        """List one object of a kind at most, to see whether that is allowed: ApiFault FORBIDDEN where it is not."""
+        self.call("GET", kind.path(namespace), query=[("limit", "1")], accept=METADATA_ONLY)
+
     def call(
         self,
         method: str,

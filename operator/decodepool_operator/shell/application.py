@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from decodepool_operator.shell.observe import World
 from decodepool_operator.shell.reconcile import Reconciler, Writers
 from decodepool_operator.shell.reports import Reports
 from decodepool_operator.shell.resolve import Resolver, read_model
+from decodepool_operator.shell.scope import Scope
 from decodepool_operator.shell.settings import Settings
 from decodepool_operator.shell.store import Store
 from decodepool_operator.shell.work_queue import WorkQueue
@@ -68,12 +70,17 @@ class Operator:
         self.watches.on_pod(reports.hurry)
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._scope = Scope(api, settings.namespaces, watched_kinds(reads_nodes=False))
+        self._is_rescoped = False
 
-    async def run(self) -> None:
-        """Run until SIGTERM. Raises what made a part end."""
+    async def run(self) -> bool:
+        """Run until SIGTERM, or until other namespaces can be served: return whether a new operator is to do so. Raises
+        what made a part end.
+        """
         self._watch_metrics()
         server = await self._serve()
         await self._wait_for_crd()
+        await self._wait_for_scope()
         self._notice_crd(await self._in_thread(lambda: installed.crd_notice(self._api)))
         self.world.has_pod_monitors = await self._in_thread(lambda: installed.has_pod_monitors(self._api))
         parts = [asyncio.create_task(part) for part in self._parts()]
@@ -83,6 +90,7 @@ class Operator:
             await asyncio.wait([*parts, kopf_task], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await self._stop(parts, kopf_task, server)
+        return self._is_rescoped
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         settings, world = self._settings, self.world
@@ -95,6 +103,7 @@ class Operator:
         reconciler = Reconciler(world, self.queue, plan, writers, metrics=self.metrics, threads=self._threads)
         return [
             heartbeat.run(settings.heartbeat_seconds),
+            *([] if settings.clusterwide else [self._watch_scope()]),
             *([self._when_ready(self._webhook().run())] if settings.webhook_service else []),
             self._audit(audit, kinds),
             self._when_ready(self._look_at_installed(audit)),
@@ -181,6 +190,27 @@ class Operator:
                 log.warning(trouble)
                 told = trouble
             await asyncio.sleep(START_RETRY_SECONDS)
+
+    async def _wait_for_scope(self) -> None:
+        """Find the namespaces that can be served, and serve those: one at least, since none would mean every one."""
+        if self._settings.clusterwide:
+            return
+        while not self._scope.served:
+            await self._look_at_scope()
+            if not self._scope.served:
+                await asyncio.sleep(START_RETRY_SECONDS)
+        self._settings = replace(self._settings, namespaces=self._scope.served)
+
+    async def _watch_scope(self) -> None:
+        """End once other namespaces can be served."""
+        while not self._is_rescoped:
+            await asyncio.sleep(self._settings.scope_seconds)
+            self._is_rescoped = await self._look_at_scope()
+
+    async def _look_at_scope(self) -> bool:
+        changed = await self._in_thread(self._scope.look)
+        self.metrics.unserved.set(self._scope.unserved)
+        return changed
 
     def _notice_crd(self, notice: str | None) -> None:
         notices = (notice,) if notice else ()

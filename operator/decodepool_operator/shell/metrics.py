@@ -53,6 +53,11 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
 
+        self.unserved = Gauge(
+            "decodepool_operator_unserved_namespaces", "Namespaces of its list in which the operator may not list.",
+            registry=self.registry,
+        )  # fmt: skip
+
     def watch(self, pools: Pools, gauges: Gauges) -> None:
         """Read pools' conditions, and gauges (name: help and reading), whenever somebody scrapes."""
         self.registry.register(_Now(pools, gauges))

@@ -45,6 +45,8 @@ class Settings:
     audit_seconds: float = 300.0
     """Between two checks that the watches told everything."""
     heartbeat_seconds: float = 20.0
+    scope_seconds: float = 60.0
+    """Between two looks at which of the namespaces can be served."""
     blind_limit_seconds: float = 120.0
     """How long no heartbeat may be seen before `/healthz` fails."""
     workers: int = 4
@@ -84,6 +86,7 @@ class Settings:
             report_seconds=read.seconds("REPORT_SECONDS", 10.0),
             audit_seconds=read.seconds("AUDIT_SECONDS", 300.0),
             heartbeat_seconds=read.seconds("HEARTBEAT_SECONDS", 20.0),
+            scope_seconds=read.seconds("SCOPE_SECONDS", 60.0),
             blind_limit_seconds=read.seconds("BLIND_LIMIT_SECONDS", 120.0),
         )
 

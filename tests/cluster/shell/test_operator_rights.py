@@ -24,7 +24,8 @@ def install_rights(plane: Plane, *values: str) -> None:
     """Install what the chart renders, but for the operator's own pod and what points at it."""
     rendered = plane.cluster.run("helm", "template", "decodepool", str(CHART), "--namespace", OWN, *values)
     objects = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] not in WITHOUT_PODS]
-    plane.cluster.kubectl("create", "namespace", OWN)
+    if OWN not in plane.namespaces():
+        plane.cluster.kubectl("create", "namespace", OWN)
     plane.cluster.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(objects))
 
 
