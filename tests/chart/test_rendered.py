@@ -136,6 +136,15 @@ def test_the_webhook_is_asked_wherever_pools_are_served(watched: str, asked: set
     assert {name for name in ("decodepool-system", "team") if all(selects(each, name) for each in wanted)} == asked
 
 
+def test_pools_are_scraped_by_whom_the_operator_is(helm: Helm) -> None:
+    objects = helm.objects("--values", str(VALUES / "monitored.yaml"))
+    own = objects["PodMonitor", "decodepool-operator"]
+    of_pools = Settings.from_environment(operators_environment(objects)).scraping
+    assert of_pools.labels.items() <= own["metadata"]["labels"].items()
+    assert of_pools.labels == {"release": "prometheus"}
+    assert [each["interval"] for each in own["spec"]["podMetricsEndpoints"]] == [f"{of_pools.interval_seconds}s"]
+
+
 def selects(expression: dict[str, Any], namespace: str) -> bool:
     """Whether an expression selects a namespace, by the label that each has of its name."""
     assert expression["key"] == "kubernetes.io/metadata.name"

@@ -21,7 +21,7 @@ from decodepool_operator.planner.objects.reader_job import reader_job
 from decodepool_operator.planner.objects.worker import startup_seconds, worker_deployment, worker_template
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.pools import read_pool
-from decodepool_operator.planner.state import Images, Object
+from decodepool_operator.planner.state import Images, Object, Scraping
 
 from tests.operator.pools import facts, gpu_pool, host_path_pool, observed, pool
 from tests.operator.simulation import IMAGES, START
@@ -323,6 +323,15 @@ def test_a_pod_monitor_is_made_where_its_kind_is_known(wanted: bool) -> None:
     raw = pool()
     kinds = {each["kind"] for each in plan(raw, observed(raw, has_pod_monitors=wanted), START).apply}
     assert ("PodMonitor" in kinds) is wanted
+
+
+def test_a_prometheus_that_selects_by_labels_finds_the_pools_monitors_too() -> None:
+    scraping = Scraping({"release": "stack", "decodepool.dev/pool": "not this"}, 15)
+    made = plan(pool(), observed(pool(), has_pod_monitors=True, scraping=scraping), START).apply
+    (monitor,) = [each for each in made if each["kind"] == "PodMonitor"]
+    labels = monitor["metadata"]["labels"]
+    assert (labels["release"], labels["decodepool.dev/pool"]) == ("stack", "chat")
+    assert [each["interval"] for each in monitor["spec"]["podMetricsEndpoints"]] == ["15s"]
 
 
 def test_the_reader_goes_where_a_worker_would() -> None:

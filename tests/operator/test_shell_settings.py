@@ -30,7 +30,16 @@ def test_the_heartbeat_is_where_it_is_watched(namespaces: str, own: str, heartbe
     assert settings(NAMESPACES=namespaces, OPERATOR_NAMESPACE=own).heartbeat_namespace == heartbeat
 
 
+def test_pod_monitors_have_the_labels_that_are_given() -> None:
+    given = settings(POD_MONITOR_LABELS='{"release": "stack"}', POD_MONITOR_SECONDS="15").scraping
+    assert (given.labels, given.interval_seconds) == ({"release": "stack"}, 15)
+    assert (settings().scraping.labels, settings().scraping.interval_seconds) == ({}, None)
+
+
 BAD = {
+    "labels that are none": ("POD_MONITOR_LABELS", '{"release": 1}'),
+    "labels in no JSON": ("POD_MONITOR_LABELS", "release=stack"),
+    "scrapes without end": ("POD_MONITOR_SECONDS", "0"),
     "a port that is none": ("HTTP_PORT", "0"),
     "a port in words": ("WEBHOOK_PORT", "https"),
     "a start of no time": ("STARTUP_SECONDS", "1"),

@@ -77,7 +77,7 @@ def _wanted(seen: Situation) -> Iterator[Object]:
     yield disruption_budget(pool, WORKER)
     yield disruption_budget(pool, GATEWAY)
     if seen.observed.has_pod_monitors:
-        yield pod_monitor(pool)
+        yield pod_monitor(pool, seen.observed.scraping)
     if seen.reading.wants_job:
         yield reader_job(pool, seen.observed.images)
     claim = cache_claim(pool)

@@ -31,6 +31,16 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True)
+class Scraping:
+    """What every pool's PodMonitor has beside what it selects: labels, by which a Prometheus may select it in turn, and
+    the seconds between two scrapes, None for that Prometheus' own.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    interval_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReport:
     """What a worker says at `/v1/capacity`. Bytes by the plan's names (`weight_bytes`, ...), known ones only. Workers
     with equal fingerprints give equal bits; None where it told none.
@@ -90,6 +100,7 @@ class Observed:
     reports: Mapping[str, WorkerReport] = field(default_factory=dict)
     resolution: Resolution | None = None
     has_pod_monitors: bool = False
+    scraping: Scraping = Scraping()
     queued: int | None = None
     faults: tuple[str, ...] = ()
     operator_namespace: str = "default"

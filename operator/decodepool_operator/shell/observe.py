@@ -36,6 +36,7 @@ class World:
             reports=self.reports.of(key),
             resolution=self.resolver.resolution(pool),
             has_pod_monitors=self.has_pod_monitors,
+            scraping=self.settings.scraping,
             queued=self.reports.queued(key),
             operator_namespace=self.settings.own_namespace,
             faults=self.notices + self.faults.get(key, ()),

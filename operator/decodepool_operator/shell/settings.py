@@ -4,10 +4,11 @@ else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from decodepool_operator.planner.state import Images
+from decodepool_operator.planner.state import Images, Scraping
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -39,6 +40,7 @@ class Settings:
     webhook_secret: str = ""
     """Name of the Secret that keeps the webhook's certificates."""
     webhook_port: int = 9443
+    scraping: Scraping = field(default_factory=Scraping)
     log_level: str = "INFO"
     report_seconds: float = 10.0
     """Between two polls of a worker's `/v1/capacity`."""
@@ -82,6 +84,7 @@ class Settings:
             webhook_configuration=read.text("WEBHOOK_CONFIGURATION", "") or "decodepool-sidecar",
             webhook_secret=read.text("WEBHOOK_SECRET", "") or f"{webhook_service}-cert",
             webhook_port=read.port("WEBHOOK_PORT", 9443),
+            scraping=_scraping(read),
             log_level=read.choice("LOG_LEVEL", "INFO", LOG_LEVELS),
             report_seconds=read.seconds("REPORT_SECONDS", 10.0),
             audit_seconds=read.seconds("AUDIT_SECONDS", 300.0),
@@ -107,6 +110,15 @@ class _Reader:
     def flag(self, name: str, *, default: bool) -> bool:
         return self.choice(name, str(default), ("TRUE", "FALSE")) == "TRUE"
 
+    def texts(self, name: str) -> Mapping[str, str]:
+        try:
+            value = json.loads(self.text(name, "") or "{}")
+        except ValueError:
+            value = None
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            raise BadSetting(f"DECODEPOOL_{name}: no JSON object of texts")
+        return value
+
     def seconds(self, name: str, default: float) -> float:
         text = self.text(name, str(default))
         try:
@@ -125,6 +137,12 @@ class _Reader:
         if not text.isdecimal() or int(text) not in allowed:
             raise BadSetting(f"DECODEPOOL_{name}: {text!r} is no whole number from {allowed[0]} to {allowed[-1]}")
         return int(text)
+
+
+def _scraping(read: _Reader) -> Scraping:
+    named = read.text("POD_MONITOR_SECONDS", "")
+    seconds = read.whole("POD_MONITOR_SECONDS", 30, range(1, 3_601)) if named else None
+    return Scraping(read.texts("POD_MONITOR_LABELS"), seconds)
 
 
 def _images(read: _Reader) -> Images:

@@ -13,7 +13,7 @@ from decodepool_operator.names import (
 )
 from decodepool_operator.planner.objects.common import PORT_NAME, made
 from decodepool_operator.planner.pools import Pool, selector_of
-from decodepool_operator.planner.state import Object
+from decodepool_operator.planner.state import Object, Scraping
 
 CLIENT_PORT = 80
 
@@ -72,12 +72,17 @@ def disruption_budget(pool: Pool, component: str) -> Object:
     return made(pool, "policy/v1", "PodDisruptionBudget", pool.child(component), component, spec=spec)
 
 
-def pod_monitor(pool: Pool) -> Object:
+def pod_monitor(pool: Pool, scraping: Scraping) -> Object:
     """Return what tells a Prometheus operator to scrape the pool's pods."""
     expressions = [{"key": COMPONENT_LABEL, "operator": "In", "values": [WORKER, GATEWAY]}]
     label = {"sourceLabels": ["__meta_kubernetes_pod_label_decodepool_dev_pool"], "targetLabel": "pool"}
+    endpoint: Object = {"port": PORT_NAME, "path": "/metrics", "relabelings": [label]}
+    if scraping.interval_seconds is not None:
+        endpoint["interval"] = f"{scraping.interval_seconds}s"
     spec = {
         "selector": {"matchLabels": {POOL_LABEL: pool.name}, "matchExpressions": expressions},
-        "podMetricsEndpoints": [{"port": PORT_NAME, "path": "/metrics", "relabelings": [label]}],
+        "podMetricsEndpoints": [endpoint],
     }
-    return made(pool, "monitoring.coreos.com/v1", "PodMonitor", pool.name, WORKER, spec=spec)
+    monitor = made(pool, "monitoring.coreos.com/v1", "PodMonitor", pool.name, WORKER, spec=spec)
+    monitor["metadata"]["labels"] = {**scraping.labels, **monitor["metadata"]["labels"]}
+    return monitor
