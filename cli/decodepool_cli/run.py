@@ -101,6 +101,8 @@ def _require_local(spec: DecodePoolSpec) -> None:
 def _say_what_is_left_out(spec: DecodePoolSpec) -> None:
     if spec.autoscaling is not None:
         _say(f"spec.autoscaling is for a cluster: here, {spec.replicas} workers run")
+    if spec.gateway.model_fields_set - {"queue_seconds"}:
+        _say("of spec.gateway, queueSeconds alone is heeded here: one gateway runs before several workers")
     if spec.template is not None:
         _say("spec.template is for a cluster: here, it changes nothing")
 
@@ -162,6 +164,7 @@ def gateway_command(pool: DecodePool, workers: Sequence[tuple[str, str]], *, log
         "decodepool_gateway",
         f"--pool={pool.metadata.name}",
         f"--drain-timeout={pool.spec.drain.timeout_seconds}",
+        f"--queue-timeout={pool.spec.gateway.queue_seconds}",
         *[f"--worker={name}={url}" for name, url in workers],
         *([] if log_json else ["--log-plain"]),
     )

@@ -16,7 +16,7 @@ from decodepool_sizing.errors import BadManifest
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.manifest_faults import fault_lines
 from decodepool_sizing.model_source import Model, ModelSource, SecretRef
-from decodepool_sizing.pod_template import PodTemplate
+from decodepool_sizing.pod_template import Gateway, PodTemplate
 from decodepool_sizing.spec_fields import LABEL_PATTERN, POOL_NAME_PATTERN, Part, Quantity, matches, rule, rules
 from decodepool_sizing.workspace import MAX_STEP_ROWS
 from decodepool_sizing.yaml_text import load_mapping
@@ -123,6 +123,7 @@ class DecodePoolSpec(Part):
     )
     suspend: bool = Field(default=False, description="Keep the pool, run no workers.")
     auth: Auth | None = Field(default=None, description="API keys; anybody may use the pool where absent.")
+    gateway: Gateway = Field(default_factory=Gateway, description="The gateways before the workers.")
     template: PodTemplate | None = Field(
         default=None, description="What workers' pods have beside what the pool needs."
     )

@@ -186,3 +186,24 @@ class PodTemplate(Part):
     volume_mounts: list[VolumeMountBlock] = Field(
         default_factory=list, description="As in a Container.", json_schema_extra=_keyed_by("mountPath")
     )
+
+
+class Gateway(Part):
+    """The gateways before the workers. They run on any node, and need no GPU."""
+
+    replicas: int = Field(
+        default=2, ge=1, le=100, description="Gateways: however many workers there are, since streams go through them."
+    )
+    queue_seconds: int = Field(
+        default=10, ge=0, le=3600, description="How long a new session may wait for a place before it is refused."
+    )
+    resources: ResourcesBlock | None = Field(
+        default=None,
+        description="As in a Container, over requests of 50m and 96Mi and a limit of 512Mi. Thousands of streams need "
+        "more.",
+    )
+    tolerations: list[TolerationBlock] | None = Field(
+        default=None, description="As in a PodSpec; where absent, the template's, save for those of nvidia.com taints."
+    )
+    node_selector: dict[str, str] = Field(default_factory=dict, description="As in a PodSpec.")
+    priority_class_name: str | None = Field(default=None, description="As in a PodSpec.")

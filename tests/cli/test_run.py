@@ -13,7 +13,7 @@ import pytest
 import yaml
 from decodepool_cli import supervisor
 from decodepool_cli.listeners import listeners
-from decodepool_cli.run import worker_arguments
+from decodepool_cli.run import gateway_command, worker_arguments
 from decodepool_sizing.manifest import parse_manifest
 from decodepool_worker.serving.sockets import listening_socket, url_of
 
@@ -216,6 +216,12 @@ def test_every_field_that_a_worker_heeds_becomes_an_argument() -> None:
         "--drain-timeout=5",
         "--name=small",
     ]
+
+
+def test_every_field_that_a_gateway_heeds_becomes_an_argument() -> None:
+    manifest = parse_manifest(pool("/m.gguf", gateway={"queueSeconds": 90}))
+    command = gateway_command(manifest, [("a", "http://127.0.0.1:1")], log_json=True)
+    assert {"--pool=small", "--queue-timeout=90", "--drain-timeout=5", "--worker=a=http://127.0.0.1:1"} < set(command)
 
 
 def test_a_port_that_is_not_free_is_told_before_anything_starts(

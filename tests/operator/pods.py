@@ -40,6 +40,7 @@ def first_to_go(pods: list[Object]) -> list[Object]:
 def defaulted(made: Object) -> Object:
     """What the API server adds, and how it writes what it was given."""
     if made["kind"] == "Deployment":
+        made["spec"].pop("paused", None)  # false is as good as absent
         spec = made["spec"]["template"]["spec"]
         spec |= {"dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "restartPolicy": "Always"}
         for container in spec["containers"]:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from decodepool_operator.names import WORKER
 from decodepool_operator.planner.capacity import Capacity, find_capacity
+from decodepool_operator.planner.differences import needs_writing, stamped
 from decodepool_operator.planner.objects.access import accounts
 from decodepool_operator.planner.objects.common import STOP_DELAY_SECONDS, STOP_MARGIN_SECONDS, TEMPLATE
-from decodepool_operator.planner.objects.gateway import gateway_deployment
+from decodepool_operator.planner.objects.gateway import RESOURCES, gateway_deployment, gateway_template
 from decodepool_operator.planner.objects.model_files import cache_claim, model_name
 from decodepool_operator.planner.objects.network import (
     client_service,
@@ -43,6 +44,11 @@ def worker(raw: Object, file_bytes: int = 1 << 30, images: Images = IMAGES) -> O
     return worker_deployment(planned, worker_template(planned, found, images, file_bytes), replicas=1, unavailable=1)
 
 
+def gateway(raw: Object) -> Object:
+    planned = read_pool(raw)
+    return gateway_deployment(planned, gateway_template(planned, IMAGES), replicas=2)
+
+
 def template(made: Object) -> Object:
     found: Object = made["spec"]["template"]
     return found
@@ -60,7 +66,7 @@ def with_source(kind: str, **spec: Any) -> Object:
 PODS = {
     "worker": template(worker(gpu_pool())),
     "worker that fetches": template(worker(with_source("http"))),
-    "gateway": template(gateway_deployment(read_pool(pool(auth={"secretRef": {"name": "keys"}})), IMAGES)),
+    "gateway": template(gateway(pool(auth={"secretRef": {"name": "keys"}}))),
     "reader": reader_job(read_pool(with_source("pvc")), IMAGES)["spec"]["template"],
 }
 
@@ -136,8 +142,7 @@ def test_memory_is_asked_for_as_it_is_limited() -> None:
 
 def test_workers_are_replaced_in_place_and_gateways_beside_each_other() -> None:
     assert worker(pool())["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
-    gateway = gateway_deployment(read_pool(pool()), IMAGES)
-    assert gateway["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert gateway(pool())["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
 GATEWAYS: dict[str, Object] = {
@@ -152,16 +157,72 @@ GATEWAYS: dict[str, Object] = {
 @pytest.mark.parametrize("name", sorted(GATEWAYS))
 def test_scaling_workers_ends_no_gateway(name: str) -> None:
     """Streams run through it, those of workers that stay among them."""
-    made = gateway_deployment(read_pool(pool(**GATEWAYS[name])), IMAGES)
-    assert made == gateway_deployment(read_pool(pool()), IMAGES)
+    made = gateway(pool(**GATEWAYS[name]))
+    assert made == gateway(pool())
     assert made["spec"]["replicas"] == 2
+
+
+TEAM: Object = {"key": "team", "operator": "Equal", "value": "x", "effect": "NoSchedule"}
+GPUS_TAINT: Object = {"key": "nvidia.com/gpu", "operator": "Exists"}
+TOLERATED: dict[str, tuple[Object, list[Object] | None]] = {
+    "nothing said": ({}, None),
+    "workers of a team": ({"template": {"tolerations": [TEAM]}}, [TEAM]),
+    "workers on GPUs of a team": ({"template": {"tolerations": [GPUS_TAINT, TEAM]}}, [TEAM]),
+    "its own": ({"template": {"tolerations": [TEAM]}, "gateway": {"tolerations": [GPUS_TAINT]}}, [GPUS_TAINT]),
+    "none at all": ({"template": {"tolerations": [TEAM]}, "gateway": {"tolerations": []}}, None),
+}
+
+
+@pytest.mark.parametrize("name", TOLERATED)
+def test_gateways_run_where_every_node_is_tainted_and_off_gpus(name: str) -> None:
+    spec, tolerated = TOLERATED[name]
+    made = template(gateway(gpu_pool(**spec)))["spec"]
+    assert made.get("tolerations") == tolerated
+    assert not {"nodeSelector", "priorityClassName", "affinity"} & set(made)
+
+
+def test_gateways_are_placed_and_wait_as_the_spec_says() -> None:
+    given = {"nodeSelector": {"pool": "cpu"}, "priorityClassName": "high", "queueSeconds": 120}
+    made = gateway(pool(gateway=given))
+    spec = template(made)["spec"]
+    assert (spec["nodeSelector"], spec["priorityClassName"]) == ({"pool": "cpu"}, "high")
+    assert "--queue-timeout=120" in container(made)["args"]
+    assert "--queue-timeout=10" in container(gateway(pool()))["args"]
+
+
+SIZES: dict[str, tuple[Object | None, Object]] = {
+    "nothing said": (None, RESOURCES),
+    "more memory": ({"limits": {"memory": "2Gi"}}, {**RESOURCES, "limits": {"memory": "2Gi"}}),
+    "a larger request": (
+        {"requests": {"memory": "1Gi", "cpu": 1}},
+        {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+    ),
+    "less": (
+        {"limits": {"memory": "64Mi"}},
+        {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "64Mi"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_gateways_are_as_large_as_the_spec_says(name: str) -> None:
+    given, resources = SIZES[name]
+    assert container(gateway(pool(gateway={"resources": given} if given else {})))["resources"] == resources
+
+
+def test_a_deployment_that_somebody_paused_goes_on() -> None:
+    """`kubectl rollout pause` would block every repair without a word."""
+    for made in (worker(pool()), gateway(pool())):
+        stamp = stamped(made)
+        assert not needs_writing(stamp, {**stamp, "spec": {key: each for key, each in made["spec"].items() if each}})
+        assert needs_writing(stamp, {**stamp, "spec": {**made["spec"], "paused": True}})
 
 
 @pytest.mark.parametrize("seconds", [0, 30, 86_400])
 def test_a_pod_has_longer_to_end_than_it_takes_to_drain(seconds: int) -> None:
     """A13, a pod that goes cuts live sessions: with less, the kubelet would cut what the worker still lets run."""
     raw = pool(drain={"timeoutSeconds": seconds})
-    for made in (worker(raw), gateway_deployment(read_pool(raw), IMAGES)):
+    for made in (worker(raw), gateway(raw)):
         grace = template(made)["spec"]["terminationGracePeriodSeconds"]
         assert grace >= seconds + STOP_DELAY_SECONDS + STOP_MARGIN_SECONDS > seconds
         assert container(made)["lifecycle"]["preStop"]["sleep"]["seconds"] == STOP_DELAY_SECONDS
@@ -181,7 +242,7 @@ def test_each_probe_asks_what_it_is_for() -> None:
 
 def test_what_hangs_is_ended_soon_however_long_a_drain_may_take() -> None:
     raw = pool(drain={"timeoutSeconds": 3600})
-    for made in (container(worker(raw)), container(gateway_deployment(read_pool(raw), IMAGES))):
+    for made in (container(worker(raw)), container(gateway(raw))):
         for name in ("startupProbe", "livenessProbe"):
             assert made[name]["terminationGracePeriodSeconds"] == STOP_MARGIN_SECONDS < 60
 
@@ -298,7 +359,7 @@ def test_workers_are_reached_by_their_gateways_the_operator_and_monitoring_alone
 def test_services_select_what_deployments_make() -> None:
     chosen = read_pool(pool())
     for service, made in (
-        (client_service(chosen), gateway_deployment(chosen, IMAGES)),
+        (client_service(chosen), gateway(pool())),
         (workers_service(chosen), worker(pool())),
     ):
         assert service["spec"]["selector"].items() <= template(made)["metadata"]["labels"].items()

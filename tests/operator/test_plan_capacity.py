@@ -9,6 +9,7 @@ import pytest
 from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_operator.planner.capacity import DEFAULT_CPU_SESSIONS, GPU_HOST_BYTES, Capacity, find_capacity
 from decodepool_operator.planner.devices import Refused
+from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.quantities import amount, same_quantity
 from decodepool_operator.planner.state import Object
@@ -20,7 +21,8 @@ from decodepool_sizing.support import GPU_KV_TYPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operator.pools import facts, gpu_pool, pool
+from tests.operator.pools import facts, gpu_pool, observed, pool
+from tests.operator.simulation import START
 
 KNOWN = facts()
 MIB, GIB = 1 << 20, 1 << 30
@@ -173,6 +175,23 @@ def test_a_cpu_pool_asks_for_no_gpu_and_no_volume_takes_a_name_of_the_pools() ->
     assert volume is not None
     assert (gpu.reason, volume.reason) == ("InvalidResources", "InvalidTemplate")
     assert refused_template(read_pool(pool(template={"resources": {"requests": {"cpu": "1"}}}))) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ({"limits": {"memory": "much"}}, "gateway.resources: memory: "),
+        ({"limits": {"memory": "1Gi"}, "requests": {"memory": "2Gi"}}, "request 2Gi is more than limit 1Gi"),
+        ({"limits": {"nvidia.com/gpu": 1}}, "a gateway has no use for a GPU"),
+    ],
+)
+def test_a_gateways_resources_are_refused_before_there_is_one(resources: Object, said: str) -> None:
+    raw = pool(gateway={"resources": resources})
+    found = refused_template(read_pool(raw))
+    assert found is not None
+    assert (found.reason, said in found.message) == ("InvalidResources", True), found
+    told = {each["type"]: each["reason"] for each in plan(raw, observed(raw), START).status["conditions"]}
+    assert told["CapacityPlanned"] == "InvalidResources"
 
 
 @pytest.mark.parametrize(

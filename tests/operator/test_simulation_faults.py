@@ -275,6 +275,43 @@ def test_what_somebody_changes_in_a_child_is_put_right_and_what_they_add_is_thei
     assert here.objects["Service", "chat"]["metadata"]["annotations"]["team/owner"] == "us"
 
 
+def gateways(here: Cluster) -> set[str]:
+    return {name for name, pod in here.pods.items() if component_of(pod) == "gateway"}
+
+
+def test_gateways_are_made_anew_with_their_account_and_for_nothing_else() -> None:
+    """The token that they have is of the account before, and is refused for good."""
+    here = cluster(pool())
+    here.settle()
+    before = gateways(here)
+    here.run(5)
+    del here.objects["ServiceAccount", "chat-gateway"]
+    here.settle()
+    after = gateways(here)
+    assert (len(after), before & after) == (2, set())
+    writes = here.writes
+    here.run(300)
+    assert (here.writes, gateways(here)) == (writes, after), "once"
+    here.edit(lambda spec: spec.update(replicas=2))
+    here.settle()
+    assert gateways(here) == after
+
+
+def test_a_workers_account_that_was_made_anew_rolls_nothing() -> None:
+    here = cluster(pool())
+    here.settle()
+    pods = set(here.pods)
+    del here.objects["ServiceAccount", "chat-worker"]
+    here.settle()
+    assert set(here.pods) == pods
+
+
+def test_there_are_as_many_gateways_as_the_spec_says() -> None:
+    here = cluster(pool(gateway={"replicas": 3}))
+    here.settle()
+    assert (len(gateways(here)), ready(here)) == (3, ("True", "AllWorkersReady"))
+
+
 def test_an_object_of_somebody_elses_is_left_alone_and_told_of() -> None:
     here = cluster(pool())
     theirs = {

@@ -14,7 +14,7 @@ from decodepool_operator.planner.census import Census, census
 from decodepool_operator.planner.devices import Refused
 from decodepool_operator.planner.differences import stamped
 from decodepool_operator.planner.nodes import lost
-from decodepool_operator.planner.objects.gateway import REPLICAS, gateway_deployment
+from decodepool_operator.planner.objects.gateway import gateway_deployment, gateway_template, renewed_account
 from decodepool_operator.planner.objects.reader_job import reader_job
 from decodepool_operator.planner.objects.worker import worker_deployment, worker_template
 from decodepool_operator.planner.pools import Pool
@@ -131,13 +131,21 @@ def _gateways(
     pool: Pool, observed: Observed, live: dict[Key, Object], look: Look, *, is_wanted: bool
 ) -> tuple[Object | None, Census, Failures | None]:
     """Return the gateways' Deployment as it should be, its pods, and how they fail."""
-    wanted = gateway_deployment(pool, observed.images)
-    template = _template_of(wanted) if is_wanted else None
+    template = _gateway_template(pool, observed, live, look) if is_wanted else None
     pods = census(pool, observed.pods, GATEWAY, template, reports={}, look=look)
-    failing = failures(pool, GATEWAY, pods, look.now, all_ready=all_ready(pods, REPLICAS))
-    replicas = held_replicas(REPLICAS, _live_replicas(live, pool, GATEWAY), pods, failing, look.now)
-    made = stamped(gateway_deployment(pool, observed.images, replicas=replicas)) if is_wanted else None
+    wanted = pool.spec.gateway.replicas
+    failing = failures(pool, GATEWAY, pods, look.now, all_ready=all_ready(pods, wanted))
+    replicas = held_replicas(wanted, _live_replicas(live, pool, GATEWAY), pods, failing, look.now)
+    made = stamped(gateway_deployment(pool, template, replicas=replicas)) if template else None
     return made, pods, failing
+
+
+def _gateway_template(pool: Pool, observed: Observed, live: dict[Key, Object], look: Look) -> Object:
+    pods = census(pool, observed.pods, GATEWAY, None, reports={}, look=look)
+    name = pool.child(GATEWAY)
+    account, there = live.get(("ServiceAccount", name)), live.get(("Deployment", name))
+    renewed = renewed_account(account, there, [each.created for each in pods.alive])
+    return gateway_template(pool, observed.images, renewed)
 
 
 def _live_replicas(live: dict[Key, Object], pool: Pool, component: str) -> int:
@@ -181,8 +189,3 @@ def _worker_template(
     if facts is None or not isinstance(capacity, Capacity):
         return None
     return worker_template(pool, capacity, observed.images, facts.file_bytes)
-
-
-def _template_of(deployment: Object) -> Object:
-    template: Object = deployment["spec"]["template"]
-    return template

@@ -1,8 +1,10 @@
-"""What a user's pod template may not say: what Kubernetes would refuse pod after pod is refused once, here."""
+"""What a user may not say of pods: what Kubernetes would refuse pod after pod is refused once, here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from posixpath import normpath
 from typing import Any
 
@@ -20,10 +22,11 @@ CLOSED_PATHS = ("/models/", "/keys/")
 
 
 def refused_template(pool: Pool) -> Refused | None:
-    """Return why the pool's template cannot be used; None where it can."""
-    template = pool.spec.template
-    if template is None:
-        return None
+    """Return why what the spec says of workers' and gateways' pods cannot be used; None where it can."""
+    template, gateway = pool.spec.template, pool.spec.gateway
+    bad = _refused_resources("gateway.resources", dict(gateway.resources or {}), _gateway_fault)
+    if bad is not None or template is None:
+        return bad
     taken = sorted(RESERVED_VOLUMES & {str(volume.get("name")) for volume in template.volumes})
     if taken:
         return Refused("InvalidTemplate", f"template.volumes: {', '.join(taken)}: these names are the pool's own")
@@ -31,7 +34,7 @@ def refused_template(pool: Pool) -> Refused | None:
     hidden = sorted(path for path in mounts if _is_own(path))
     if hidden:
         return Refused("InvalidTemplate", f"template.volumeMounts: {', '.join(hidden)}: these paths are the pool's own")
-    return _refused_resources(pool, dict(template.resources or {}))
+    return _refused_resources("template.resources", dict(template.resources or {}), partial(_device_fault, pool))
 
 
 def _is_own(path: str) -> bool:
@@ -52,8 +55,19 @@ def merged_resources(pool: Pool, own: Object) -> Object:
         requests["memory"] = limits["memory"]
     if "memory" in requests and "memory" not in given_limits:
         limits["memory"] = requests["memory"]
-    extra = {key: value for key, value in given.items() if key not in ("limits", "requests")}
-    return {**extra, "limits": _ordered(limits), "requests": _ordered(requests)}
+    return {**_beside_amounts(given), "limits": _ordered(limits), "requests": _ordered(requests)}
+
+
+def gateway_resources(pool: Pool, own: Object) -> Object:
+    """Return a gateway's resources: the spec's over the pool's own, which give way where a limit is below a request."""
+    given: Object = dict(pool.spec.gateway.resources or {})
+    given_limits = _given(given, "limits")
+    limits = {**own["limits"], **given_limits}
+    requests = {**own["requests"], **_given(given, "requests")}
+    for name in {*limits} & {*requests}:
+        if amount(requests[name]) > amount(limits[name]):
+            requests[name] = limits[name] = limits[name] if name in given_limits else requests[name]
+    return {**_beside_amounts(given), "limits": _ordered(limits), "requests": _ordered(requests)}
 
 
 def _given(resources: Object, part: str) -> Object:
@@ -61,25 +75,33 @@ def _given(resources: Object, part: str) -> Object:
     return {name: each for name, each in (resources.get(part) or {}).items() if each is not None}
 
 
+def _beside_amounts(resources: Object) -> Object:
+    return {key: value for key, value in resources.items() if key not in ("limits", "requests")}
+
+
 def _ordered(amounts: dict[str, Any]) -> dict[str, str]:
     return {name: str(amounts[name]) for name in sorted(amounts)}
 
 
-def _refused_resources(pool: Pool, resources: Object) -> Refused | None:
+Fault = Callable[[str, Fraction], str | None]
+"""Why so much of a resource cannot be; None where it can."""
+
+
+def _refused_resources(field: str, resources: Object, device_fault: Fault) -> Refused | None:
     limits, requests = _given(resources, "limits"), _given(resources, "requests")
     for name in sorted({*limits, *requests}):
-        fault = _amount_fault(pool, name, limits.get(name), requests.get(name))
+        fault = _amount_fault(name, limits.get(name), requests.get(name), device_fault)
         if fault:
-            return Refused("InvalidResources", f"template.resources: {name}: {fault}")
+            return Refused("InvalidResources", f"{field}: {name}: {fault}")
     return None
 
 
-def _amount_fault(pool: Pool, name: str, limit: Any, request: Any) -> str | None:
+def _amount_fault(name: str, limit: Any, request: Any, device_fault: Fault) -> str | None:
     try:
         amounts = [amount(each) for each in (request, limit) if each is not None]
     except ValueError as error:
         return str(error)
-    return _pair_fault(name, amounts, limit, request) or _device_fault(pool, name, amounts[0])
+    return _pair_fault(name, amounts, limit, request) or device_fault(name, amounts[0])
 
 
 def _pair_fault(name: str, amounts: list[Fraction], limit: Any, request: Any) -> str | None:
@@ -90,6 +112,10 @@ def _pair_fault(name: str, amounts: list[Fraction], limit: Any, request: Any) ->
     if len(amounts) == 2 and amounts[0] > amounts[1]:
         return f"request {request} is more than limit {limit}"
     return None
+
+
+def _gateway_fault(name: str, _: Fraction) -> str | None:
+    return "a gateway has no use for a GPU" if name.startswith("nvidia.com/") else None
 
 
 def _device_fault(pool: Pool, name: str, asked: Fraction) -> str | None:

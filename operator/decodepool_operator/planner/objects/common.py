@@ -74,6 +74,7 @@ def deployment(
     rolling = {"maxSurge": surge, "maxUnavailable": unavailable}
     spec = {
         "replicas": replicas,
+        "paused": False,
         "revisionHistoryLimit": 3,
         "progressDeadlineSeconds": deadline_seconds,
         "selector": {"matchLabels": selector_of(pool.name, component)},
