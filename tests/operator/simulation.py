@@ -18,7 +18,7 @@ from typing import Any
 
 from decodepool_operator import times
 from decodepool_operator.planner.plan import plan
-from decodepool_operator.planner.state import Images, Object, Observed, Plan, Resolution, WorkerReport
+from decodepool_operator.planner.state import Decision, Images, Object, Observed, Plan, Resolution, WorkerReport
 from decodepool_sizing.status import DecodePoolStatus
 
 from tests.operator.pods import GPU, component_of, defaulted, first_to_go, gpus_of, is_going, is_ready
@@ -79,6 +79,8 @@ class Cluster:
     plans: int = 0
     made_pods: int = 0
     events: list[Any] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    """Each where it began, as the log tells them."""
     history: list[Object] = field(default_factory=list)
     last: Plan | None = None
     look_at: datetime | None = None
@@ -143,6 +145,8 @@ class Cluster:
             self.seen = picture
             found = plan(copy.deepcopy(self.pool), self.observed(), self.now)
             self.plans += 1
+            before = self.last.decisions if self.last else ()
+            self.decisions += [each for each in found.decisions if each not in before]
             self.last = found
             again = found.look_again_seconds
             self.look_at = None if again is None else self.now + timedelta(seconds=again)

@@ -11,7 +11,7 @@ import pytest
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import CHILDREN, POOLS
 from decodepool_operator.names import MANAGER, POOL_LABEL
-from decodepool_operator.planner.state import Event, Object, Observed, Plan
+from decodepool_operator.planner.state import Decision, Event, Object, Observed, Plan
 from decodepool_operator.shell.carry_out import Carrier
 from decodepool_operator.shell.events import Recorder
 from decodepool_operator.shell.metrics import Metrics
@@ -154,7 +154,7 @@ def test_a_pool_is_scaled_once_and_told_of_once_while_the_watch_is_silent() -> N
         status = {"replicas": replicas}
         if replicas == 3:
             return Plan(status=status, writes_status=status != pool.get("status"))
-        event = Event("Normal", "ScalingUp", "from 1 to 3")
+        event = Event("Normal", "ScaleUp", "from 1 to 3")
         return Plan(replicas=3, status=status, writes_status=True, events=(event,))
 
     room = Room(scales)
@@ -205,6 +205,20 @@ def test_a_pool_that_breaks_the_planner_is_not_ready_says_so_once_and_is_counted
     assert (told["status"], told["reason"], told["observedGeneration"]) == ("False", "PlannerFailed", 1)
     assert told["message"].endswith("RuntimeError: a bug")
     assert 'errors_total{reason="Unexpected",where="plan"} 3.0' in room.metrics.exposition().decode()
+
+
+def test_a_decision_is_a_line_of_the_log_where_it_begins(caplog: pytest.LogCaptureFixture) -> None:
+    held = Decision("hold", "2 failures of workers in a row")
+    scaled = Decision("scale", "workers: 3 wanted", 2, 3)
+    plans = iter([(held,), (held,), (held, scaled), (held,), (), (held,)])
+    room = Room(lambda pool, observed, now: Plan(decisions=next(plans)))
+    with caplog.at_level("INFO"):
+        for _ in range(6):
+            room.look()
+    lines = [record.fields for record in caplog.records if record.message == "decided"]  # type: ignore[attr-defined]
+    known = {"namespace": "team", "pool": "chat"}
+    hold = {**known, "decision": "hold", "why": held.why}
+    assert lines == [hold, {**known, "decision": "scale", "why": scaled.why, "from": 2, "to": 3}, hold]
 
 
 def test_a_fault_of_the_shell_stops_one_pool_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,4 +13,5 @@ Nothing here knows Kubernetes' client, a clock or a thread. `plan.plan` is the d
 | `objects/` | the pool's objects |
 | `differences`, `quantities` | whether an object has to be written |
 | `findings`, `conditions`, `measured`, `status` | what is told of the pool |
+| `decisions` | what is told of the plan: why it does what it does |
 """

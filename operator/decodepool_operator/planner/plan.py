@@ -14,6 +14,7 @@ from decodepool_sizing.errors import BadManifest
 from decodepool_operator.names import GATEWAY, MANAGER, MANAGER_LABEL, READER, WORKER, is_owned
 from decodepool_operator.planner.cache_troubles import cache_late_at
 from decodepool_operator.planner.conditions import TYPES, Finding, events_of, with_times
+from decodepool_operator.planner.decisions import decisions
 from decodepool_operator.planner.differences import needs_writing, stamped
 from decodepool_operator.planner.findings import findings
 from decodepool_operator.planner.measured import measured_status
@@ -30,9 +31,10 @@ from decodepool_operator.planner.objects.reader_job import reader_job
 from decodepool_operator.planner.pools import Pool, read_pool
 from decodepool_operator.planner.rollout import FORGET_SECONDS, PLACE_WAIT
 from decodepool_operator.planner.situation import Key, Situation, understand
-from decodepool_operator.planner.state import Event, Object, Observed, Plan, Reference
+from decodepool_operator.planner.state import Decision, Event, Object, Observed, Plan, Reference
 from decodepool_operator.planner.status import status_of
 from decodepool_operator.planner.troubles import stalls_at
+from decodepool_operator.texts import count
 
 
 def plan(raw: Object, observed: Observed, now: datetime) -> Plan:
@@ -55,14 +57,16 @@ def _plan(seen: Situation) -> Plan:
     measured = measured_status(seen.workers.current_ready, planned, before) if planned else None
     found = findings(seen, foreign, measured)
     status = status_of(seen, found, measured)
+    apply = tuple(each for each in mine if needs_writing(each, seen.live.get(_key(each))))
     return Plan(
         annotate=tuple(seen.costs) if seen.worker is not None else (),
-        apply=tuple(each for each in mine if needs_writing(each, seen.live.get(_key(each)))),
+        apply=apply,
         delete=tuple(_deletions(seen, {_key(each) for each in wanted})),
         replicas=seen.wish.replicas,
         status=status,
         writes_status=status != seen.pool.status,
-        events=(*events_of(found, seen.pool.status), *_failure_events(seen)),
+        events=(*events_of(found, seen.pool.status), *_failure_events(seen), *_scaling_events(seen)),
+        decisions=tuple(decisions(seen, apply)),
         look_again_seconds=_look_again(seen),
     )
 
@@ -137,6 +141,14 @@ def _failure_events(seen: Situation) -> Iterator[Event]:
             yield Event("Warning", reason, f"{failing.pod}: {failing.reason}: {failing.message}")
 
 
+def _scaling_events(seen: Situation) -> Iterator[Event]:
+    """Yield an event where autoscaling writes replicas: told without sessions, so that what repeats is one Event."""
+    before, after = seen.pool.spec.replicas, seen.wish.replicas
+    if after is not None:
+        reason = "ScaleUp" if after > before else "ScaleDown"
+        yield Event("Normal", reason, f"from {before} to {count(after, 'worker')}: {seen.wish.why}")
+
+
 def _look_again(seen: Situation) -> float | None:
     """Return the seconds until time alone could change the plan; None where only an event can."""
     seconds = [(moment - seen.now).total_seconds() for moment in _moments(seen) if moment and moment > seen.now]
@@ -163,7 +175,9 @@ def untouched(raw: Object, reason: str, message: str, now: datetime) -> Plan:
     before, generation = raw.get("status") or {}, raw["metadata"].get("generation", 0)
     found = [Finding(each, "False" if each == "Ready" else "Unknown", reason, message) for each in TYPES]
     status = {**before, "observedGeneration": generation, "conditions": with_times(found, before, generation, now)}
-    return Plan(status=status, writes_status=status != before, events=events_of(found, before))
+    kept = Decision("keep", f"{reason}: nothing is touched: {message}")
+    events = events_of(found, before)
+    return Plan(status=status, writes_status=status != before, events=events, decisions=(kept,))
 
 
 def _key(each: Object) -> Key:

@@ -126,13 +126,24 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """Why something is done to a pool, or held back, for the operator's log. `before` and `after`: of how many pods."""
+
+    what: Literal["create", "rollout", "scale", "autoscale", "replace", "hold", "keep"]
+    why: str
+    before: int | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do now, to be done in the order of the fields.
 
     `annotate`: pod name and the annotations to set, before anything shrinks; a pod that is gone is skipped. `apply`:
     whole objects by server-side apply, in order; what another manager holds is taken back, a few times. `delete`: in
     the background, absent ones skipped. `replicas`: through the pool's `/scale`, None to leave it. `status`: the whole
-    status; write it (replacing) where `writes_status`. `look_again_seconds`: plan again at the latest then, None where
+    status; write it (replacing) where `writes_status`. `decisions`: the reasons; what lasts is in every plan.
+    `look_again_seconds`: plan again at the latest then, None where
     only an event can change anything.
     """
 
@@ -143,6 +154,7 @@ class Plan:
     status: Object = field(default_factory=dict)
     writes_status: bool = False
     events: tuple[Event, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     look_again_seconds: float | None = None
 
     @property

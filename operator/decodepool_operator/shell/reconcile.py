@@ -18,7 +18,7 @@ from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import POOLS, kind_of
 from decodepool_operator.names import PoolKey
 from decodepool_operator.planner.plan import untouched
-from decodepool_operator.planner.state import Object, Observed, Plan
+from decodepool_operator.planner.state import Decision, Object, Observed, Plan
 from decodepool_operator.shell.carry_out import Carrier, Outcome, PoolChangedError
 from decodepool_operator.shell.events import Recorder
 from decodepool_operator.shell.metrics import Metrics
@@ -65,15 +65,24 @@ class Writers:
 
 @dataclass
 class Rounds:
-    """Looks at a pool that wrote, in a row: `own`, with no news between; `repeats`, that wrote the same once more."""
+    """Looks at a pool that wrote, in a row: `own`, with no news between; `repeats`, that wrote the same once more.
+    `decided`: what the last look decided.
+    """
 
     own: int = 0
     repeats: int = 0
     written: str = ""
+    decided: tuple[Decision, ...] = ()
 
     def begin(self, *, had_news: bool) -> None:
         """Begin a look."""
         self.own = 0 if had_news else self.own
+
+    def news(self, plan: Plan) -> list[Decision]:
+        """Take a plan's decisions; return those that the plan before it did not have."""
+        new = [each for each in plan.decisions if each not in self.decided]
+        self.decided = plan.decisions
+        return new
 
     def wrote(self, plan: Plan) -> None:
         """Note what a look wrote."""
@@ -175,6 +184,12 @@ class Reconciler:
     def _planned(self, key: PoolKey, pool: Object) -> Plan:
         """Plan. A pool that breaks the planner says so itself: else an edit would leave it Ready under its old spec."""
         observed, now = self._world.observe(key, pool), datetime.now(UTC)
+        plan = self._plan_or_say(key, pool, observed, now)
+        for each in self._rounds[key].news(plan):
+            log.info("decided", extra={"fields": {**_fields(key), **_decision(each)}})
+        return plan
+
+    def _plan_or_say(self, key: PoolKey, pool: Object, observed: Observed, now: datetime) -> Plan:
         try:
             return self._plan(pool, observed, now)
         except Exception as error:
@@ -284,6 +299,11 @@ def _deeds(plan: Plan, outcome: Outcome) -> dict[str, object]:
         "replicas": plan.replicas,
     }
     return {name: deed for name, deed in deeds.items() if deed not in ([], None)}
+
+
+def _decision(decision: Decision) -> dict[str, object]:
+    told = {"decision": decision.what, "why": decision.why, "from": decision.before, "to": decision.after}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _fields(key: PoolKey) -> dict[str, str]:
