@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from decodepool_cli.faults import Fault
 from decodepool_cli.fetching import _check_digest
+from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL
 from decodepool_operator.planner.conditions import TYPES, Finding, events_of, with_times
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.resolution import source_text
@@ -128,6 +129,30 @@ def test_a_spec_that_this_operator_does_not_know_touches_nothing() -> None:
     assert "futureField" in told(found)["message"]
     assert (found.apply, found.delete) == ((), ())
     assert not plan({**raw, "status": found.status}, observed(raw), START + timedelta(hours=1)).writes_status
+
+
+SIDECARS = {
+    "none": ([], ("False", "NoReplicas")),
+    "none ready": (["False"], ("False", "NoReplicas")),
+    "some ready": (["False", "True"], ("True", "SidecarsOnly")),
+}
+
+
+@pytest.mark.parametrize("name", SIDECARS)
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_pool_of_sidecars_alone_is_ready_where_they_are(name: str, suspend: bool) -> None:
+    states, expected = SIDECARS[name]
+    pods = tuple(
+        {
+            "metadata": {"name": f"app-{index}", "labels": {SIDECAR_LABEL: "chat", POOL_LABEL: ""}},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": state}]},
+        }
+        for index, state in enumerate(states)
+    )
+    raw = pool(replicas=0, suspend=suspend)
+    first = look(raw, pods=pods)
+    found = told(look({**raw, "status": first.status}, pods=pods))
+    assert (found["status"], found["reason"]) == (("False", "Suspended") if suspend else expected)
 
 
 def report(measured: dict[str, int], pod: Object) -> WorkerReport:

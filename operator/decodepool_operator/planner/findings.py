@@ -6,7 +6,8 @@ from decodepool_sizing.quantities import format_bytes
 
 from decodepool_operator.planner.cache_troubles import cache_trouble
 from decodepool_operator.planner.capacity import Capacity, refused_model
-from decodepool_operator.planner.conditions import Finding, Truth
+from decodepool_operator.planner.census import sidecar_pods
+from decodepool_operator.planner.conditions import Finding
 from decodepool_operator.planner.devices import Refused, resource_of
 from decodepool_operator.planner.measured import TOLERATED_PERCENT, differs
 from decodepool_operator.planner.nodes import PRODUCT_LABEL, labels
@@ -239,11 +240,15 @@ def _other_bits(seen: Situation) -> str | None:
 
 
 def _ready(seen: Situation, before: list[Finding], foreign: list[str]) -> Finding:
-    reason, message = _in_the_way(seen, before, foreign) or ("AllWorkersReady", "")
-    status: Truth = "False" if message else "True"
+    in_the_way = _in_the_way(seen, before, foreign)
+    if in_the_way is not None:
+        return Finding("Ready", "False", *in_the_way)
+    if not seen.wanted:
+        pods = count(_ready_sidecars(seen), "pod")
+        return Finding("Ready", "True", "SidecarsOnly", f"{pods} with a sidecar ready; replicas is 0: no other workers")
     sessions = seen.planned.plan.sessions * seen.wanted if seen.planned else 0
-    said = message or f"{count(seen.wanted, 'worker')} ready for {count(sessions, 'session')}"
-    return Finding("Ready", status, reason, said)
+    said = f"{count(seen.wanted, 'worker')} ready for {count(sessions, 'session')}"
+    return Finding("Ready", "True", "AllWorkersReady", said)
 
 
 def _in_the_way(seen: Situation, before: list[Finding], foreign: list[str]) -> tuple[str, str] | None:
@@ -253,13 +258,20 @@ def _in_the_way(seen: Situation, before: list[Finding], foreign: list[str]) -> t
     blocked = next((each for each in before if each.status != "True"), None)
     if blocked is not None and blocked.status == "False":
         return blocked.reason, blocked.message
-    if blocked is None and not seen.wanted:
+    if blocked is None and not seen.wanted and not _ready_sidecars(seen):
         return "NoReplicas", "replicas is 0: no workers run"
     if foreign:
         return "NameTaken", _taken(foreign)
+    if blocked is None and not seen.wanted:
+        return None
     waits = (blocked.reason, blocked.message) if blocked else _pods_in_the_way(seen)
     refused = _refused_objects(seen) if waits else None
     return refused if refused is not None and refused[0] == "ApplyFailed" else waits
+
+
+def _ready_sidecars(seen: Situation) -> int:
+    pods = sidecar_pods(seen.pool, seen.observed.pods)
+    return sum(condition_of(pod, "Ready").get("status") == "True" for pod in pods)
 
 
 def _pods_in_the_way(seen: Situation) -> tuple[str, str] | None:
