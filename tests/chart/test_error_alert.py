@@ -68,8 +68,7 @@ def of_a_pool() -> list[float]:
 
 def of_the_audit() -> list[float]:
     """A kind that may not be listed any more."""
-    period = Settings.__dataclass_fields__["audit_seconds"].default
-    return [600.0 + each for each in range(0, HOURS * 3600 - 600, int(period))]
+    return [600.0 + each for each in range(0, HOURS * 3600 - 600, round(Settings.audit_seconds))]
 
 
 LASTING = {"a pool that is refused an object": of_a_pool, "an audit that is refused a list": of_the_audit}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -31,6 +33,16 @@ def test_every_series_that_is_asked_for_is_exported(name: str) -> None:
         asked = set(re.findall(r"\bdecodepool_\w+", expression))
         assert asked
         assert asked <= series()
+
+
+@pytest.mark.parametrize("program", ["operator.shell", "gateway", "worker.serving"])
+def test_no_series_is_doubled_by_when_it_began(program: str) -> None:
+    """In a process of its own: whether these are made is said once, for all that a process imports."""
+    tell = f"from decodepool_{program}.metrics import Metrics; print(Metrics().exposition().decode())"
+    told = subprocess.run([sys.executable, "-c", tell], capture_output=True, text=True, timeout=60, check=True).stdout
+    names = re.findall(r"^(\w+)(?:{[^}]*})? ", told, re.MULTILINE)
+    assert any(name.endswith("_count") for name in names)
+    assert not [name for name in names if name.endswith("_created")]
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

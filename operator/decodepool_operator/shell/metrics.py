@@ -6,11 +6,14 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from decodepool_operator.shell.pool_gauges import pool_gauges
+
+# A start time beside every counter would double the series, and Prometheus ignores it.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 Pools = Callable[[], Iterable[Mapping[str, Any]]]
 Gauges = Mapping[str, tuple[str, Callable[[], float]]]
