@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from decodepool_operator.planner.conditions import TYPES
 
 ROOT = Path(__file__).parents[2]
@@ -13,6 +14,17 @@ SECTION = (
 )
 ROWS = [line.split(" | ") for line in SECTION.splitlines() if line.startswith("| ")]
 EXPLAINED = {word for row in ROWS for word in re.findall(r"`([A-Z]\w+)`", row[1] if len(row) > 1 else "")}
+
+
+def explained() -> dict[str, set[str]]:
+    """The reasons under each condition: a row without one goes on with that of the row before."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for row in ROWS:
+        name = row[0].removeprefix("| ").strip(" |") or name
+        found.setdefault(name, set()).update(re.findall(r"`([A-Z]\w+)`", row[1] if len(row) > 1 else ""))
+    return found
+
 
 SOURCES = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.py")))
 FACTS = (ROOT / "sizing" / "decodepool_sizing" / "facts.py").read_text()
@@ -52,6 +64,34 @@ def test_every_reason_that_is_given_is_explained() -> None:
 def test_every_reason_that_is_explained_is_given() -> None:
     unknown = {word for word in EXPLAINED if f'"{word}"' not in SOURCES + FACTS}
     assert unknown <= KUBERNETES | EXCEPTIONS
+
+
+PASSED_ON = {"Unschedulable", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "FailedCreate"}
+"""Troubles that are given by a name or beside another."""
+
+
+def test_what_keeps_a_worker_from_serving_is_explained_wherever_it_is_told() -> None:
+    """One trouble is told by two conditions: of workers that are not there, and of a pool that others serve."""
+    troubles = set(re.findall(r"""\bTrouble\(\s*"([A-Z]\w+)\"""", SOURCES)) | PASSED_ON | KUBERNETES
+    assert len(troubles) > 12
+    for condition in ("WorkersAvailable = False", "Degraded = True"):
+        assert troubles - explained()[condition] == set(), condition
+
+
+@pytest.mark.parametrize("condition", ["Ready = True", "WaitingForGPU = True", "Draining = True"])
+def test_a_condition_has_the_reasons_that_its_function_gives(condition: str) -> None:
+    kind, _, status = condition.partition(" = ")
+    given_here = set(re.findall(rf"""Finding\("{kind}",\s"{status}",\s"([A-Z]\w+)\"""", SOURCES))
+    assert given_here
+    assert given_here <= explained()[condition]
+
+
+def test_degraded_has_the_reasons_that_its_functions_give() -> None:
+    body = "".join(re.findall(r"(?s)def (?:_refused_writes|_refused_objects|_unlike_the_plan)\(.*?\n\n\n", SOURCES))
+    words = set(re.findall(r"""return "([A-Z]\w+)\"|else "([A-Z]\w+)\"""", body))
+    reasons = {word for pair in words for word in pair if word}
+    assert len(reasons) > 5
+    assert reasons <= explained()["Degraded = True"]
 
 
 def test_every_condition_is_explained() -> None:
