@@ -12,8 +12,9 @@ import yaml
 from decodepool_operator.definition.crd import crd
 from decodepool_operator.shell import settings as settings_module
 from decodepool_operator.shell.settings import Settings
+from decodepool_sizing.manifest import parse_manifest
 
-from tests.chart.rendering import CHART, SNAPSHOTS, VALUES, Helm, Objects, snapshot
+from tests.chart.rendering import CHART, RELEASE, SNAPSHOTS, VALUES, Helm, Objects, snapshot
 
 pytestmark = pytest.mark.cluster
 
@@ -209,10 +210,27 @@ def test_in_named_namespaces_nothing_of_a_pool_is_a_right_on_the_cluster(helm: H
         assert all(rule in clusterwide for rule in granted)
 
 
+def notes_of(helm: Helm, *arguments: str) -> str:
+    return helm.run("install", *RELEASE, "--dry-run=client", *arguments).partition("NOTES:")[2]
+
+
+def pool_in(notes: str) -> dict[str, Any]:
+    pool: dict[str, Any] = yaml.safe_load(notes.partition("apply -f -\n")[2].partition("  POOL")[0])
+    return pool
+
+
+def test_notes_of_a_private_registry_have_a_pool_that_can_pull(helm: Helm) -> None:
+    notes = notes_of(helm, "--set", "images.pullSecrets[0].name=hub")
+    assert "kubectl create secret docker-registry" in notes
+    pool = parse_manifest(pool_in(notes))
+    assert pool.spec.template is not None
+    assert pool.spec.template.image_pull_secrets == [{"name": "hub"}]
+
+
 def test_notes_show_the_next_command(helm: Helm) -> None:
-    told = helm.run("install", "decodepool", str(CHART), "--dry-run=client", "--namespace", "decodepool-system")
-    notes = told.partition("NOTES:")[2]
+    notes = notes_of(helm)
     assert "kubectl apply -f -" in notes
     assert "kubectl get decodepools" in notes
-    pool = yaml.safe_load(notes.partition("apply -f -\n")[2].partition("  POOL")[0])
+    assert "pullSecrets" not in notes
+    pool = pool_in(notes)
     assert pool["kind"] == "DecodePool"
