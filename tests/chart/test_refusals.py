@@ -162,6 +162,7 @@ FETCHED = {"source": {"hostPath": None, "http": {"url": "http://models.example/a
 CHANGES: dict[str, tuple[dict[str, Any], str | None]] = {
     "another class": ({"storageClassName": "slow"}, "storageClassName cannot change"),
     "no class": ({"storageClassName": None}, "storageClassName cannot change"),
+    "another mode": ({"accessMode": "ReadWriteMany"}, "accessMode cannot change"),
     "a smaller volume": ({"size": "3Gi"}, "size cannot shrink"),
     "a smaller volume in other units": ({"size": "4000MB"}, "size cannot shrink"),
     "a smaller volume in bytes": ({"size": (4 << 30) - 1}, "size cannot shrink"),

@@ -28,7 +28,7 @@ spec:
         url: https://models.example/llama.gguf
         sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
         secretRef: {name: hub, key: token}
-    cache: {storageClassName: fast, size: 20Gi}
+    cache: {storageClassName: fast, size: 20Gi, accessMode: ReadWriteMany}
   contextTokens: 32768
   kvType: q8_0
   sessionsPerWorker: 16
@@ -39,6 +39,13 @@ spec:
   drain: {timeoutSeconds: 120}
   suspend: true
   auth: {secretRef: {name: keys}}
+  gateway:
+    replicas: 3
+    queueSeconds: 120
+    resources: {limits: {memory: 2Gi}}
+    tolerations: [{key: team, operator: Exists}]
+    nodeSelector: {pool: cpu}
+    priorityClassName: high
   template:
     nodeSelector: {gpu: h100}
     tolerations: [{key: nvidia.com/gpu, operator: Exists}]
@@ -152,6 +159,19 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     ),
     "a snake": ("spec.kv_type", "f16", "spec.kv_type: unknown field, did you mean kvType?"),
     "a cache of what is not fetched": ("spec.model.cache", {"size": "4Gi"}, "spec.model: cache keeps what was fetched"),
+    "no gateway": ("spec.gateway", {"replicas": 0}, "spec.gateway.replicas: should be greater than or equal to 1"),
+    "a wait of hours": ("spec.gateway", {"queueSeconds": 3601}, "spec.gateway.queueSeconds: should be less than or"),
+    "a gateway with an image": ("spec.gateway", {"image": "a:1"}, "spec.gateway.image: unknown field"),
+    "a gateway's toleration with a typo": (
+        "spec.gateway",
+        {"tolerations": [{"efect": "NoSchedule"}]},
+        "spec.gateway.tolerations.0: efect: unknown field, did you mean effect?",
+    ),
+    "a volume that many may only read": (
+        "spec.model",
+        {"source": {"http": {"url": "http://x/y"}}, "cache": {"size": "4Gi", "accessMode": "ReadOnlyMany"}},
+        "spec.model.cache.accessMode: should be 'ReadWriteOnce' or 'ReadWriteMany', not 'ReadOnlyMany'",
+    ),
     "a toleration with a typo": (
         "spec.template.tolerations",
         [{"key": "nvidia.com/gpu", "efect": "NoSchedule"}],

@@ -15,6 +15,7 @@ def test_the_smallest_manifest_has_defaults() -> None:
     spec = load_manifest(json.dumps(SMALLEST)).spec
     assert (spec.kv_type, spec.replicas, spec.suspend, spec.sessions_per_worker) == (KVType.F16, 1, False, None)
     assert (spec.accelerator.type, spec.accelerator.count, spec.drain.timeout_seconds) == ("nvidia", 1, 300)
+    assert (spec.gateway.replicas, spec.gateway.queue_seconds, spec.gateway.tolerations) == (2, 10, None)
     assert spec.model.source.host_path is not None
 
 
@@ -25,7 +26,8 @@ def test_the_whole_manifest_is_read() -> None:
     assert pool.spec.cache_reserve == 4 << 30
     assert pool.spec.accelerator.memory == 40 << 30
     assert pool.spec.model.cache is not None
-    assert pool.spec.model.cache.size == 20 << 30
+    assert (pool.spec.model.cache.size, pool.spec.model.cache.access_mode) == (20 << 30, "ReadWriteMany")
+    assert (pool.spec.gateway.replicas, pool.spec.gateway.queue_seconds) == (3, 120)
     assert pool.spec.autoscaling is not None
     assert pool.spec.autoscaling.max_replicas == 4
     assert pool.spec.template is not None
