@@ -59,6 +59,17 @@ def test_a_rollout_never_says_a_value() -> None:
     ]
 
 
+def test_what_somebody_else_changed_is_told_by_name() -> None:
+    here = settled()
+    here.objects["PodDisruptionBudget", "chat-worker"]["spec"]["maxUnavailable"] = 3
+    here.objects["Deployment", "chat-worker"]["spec"]["replicas"] = 4
+    here.settle()
+    assert told(here, "repair") == [
+        "PodDisruptionBudget chat-worker was changed by somebody: spec.maxUnavailable",
+        "Deployment chat-worker was changed by somebody: spec.replicas",
+    ]
+
+
 def test_workers_that_somebody_scales_are_told_with_before_and_after() -> None:
     here = settled(replicas=2)
     here.edit(lambda spec: spec.update(replicas=1))

@@ -6,16 +6,16 @@ differs in a pod's template and never how: a variable's value or a URL may be a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from decodepool_operator import times
 from decodepool_operator.names import GATEWAY, WORKER
 from decodepool_operator.planner.devices import Refused
-from decodepool_operator.planner.differences import agrees
+from decodepool_operator.planner.differences import agrees, same_stamp
 from decodepool_operator.planner.objects.common import TEMPLATE
 from decodepool_operator.planner.rollout import Failures
-from decodepool_operator.planner.situation import Situation
+from decodepool_operator.planner.situation import Key, Situation
 from decodepool_operator.planner.state import Decision, Object
 from decodepool_operator.texts import count
 
@@ -26,6 +26,7 @@ MOST_PARTS = 8
 def decisions(seen: Situation, applied: Iterable[Object]) -> Iterator[Decision]:
     """Yield what was decided at a look. `applied`: the objects that are to be written."""
     written = {(each["kind"], each["metadata"]["name"]): each for each in applied}
+    yield from _repaired(seen, written)
     for component, failing in ((WORKER, seen.failing), (GATEWAY, seen.gateways_failing)):
         key = ("Deployment", seen.pool.child(component))
         yield from _failed(failing)
@@ -35,6 +36,14 @@ def decisions(seen: Situation, applied: Iterable[Object]) -> Iterator[Decision]:
     yield from _autoscaled(seen)
     if isinstance(seen.capacity, Refused) and seen.live_worker is not None and not seen.pool.spec.suspend:
         yield Decision("keep", f"{seen.capacity.reason}: what runs is left as it is: {seen.capacity.message}")
+
+
+def _repaired(seen: Situation, written: Mapping[Key, Object]) -> Iterator[Decision]:
+    """Yield what somebody else changed: it was applied as it is to be, and is otherwise."""
+    for (kind, name), wanted in written.items():
+        live = seen.live.get((kind, name))
+        if live is not None and same_stamp(wanted, live):
+            yield Decision("repair", f"{kind} {name} was changed by somebody: {', '.join(changed_parts(wanted, live))}")
 
 
 def _failed(failing: Failures | None) -> Iterator[Decision]:
@@ -90,7 +99,7 @@ def _autoscaled(seen: Situation) -> Iterator[Decision]:
 
 
 def changed_parts(wanted: Object, live: Object) -> list[str]:
-    """Return the names of what differs between two pod templates, of options too, and no values."""
+    """Return the names of what differs between two pod templates or objects, of options too, and no values."""
     found = sorted(set(_differences(wanted, live, "")) - {f"metadata.annotations.{TEMPLATE}"})
     return found if len(found) <= MOST_PARTS else [*found[:MOST_PARTS], "…"]
 

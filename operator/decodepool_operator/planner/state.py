@@ -129,7 +129,7 @@ class Event:
 class Decision:
     """Why something is done to a pool, or held back, for the operator's log. `before` and `after`: of how many pods."""
 
-    what: Literal["create", "rollout", "scale", "autoscale", "replace", "hold", "keep"]
+    what: Literal["create", "rollout", "scale", "autoscale", "replace", "repair", "hold", "keep"]
     why: str
     before: int | None = None
     after: int | None = None
