@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from decodepool_operator.api.faults import ApiFault
-from decodepool_operator.api.kinds import EVENTS, POOLS, Kind
+from decodepool_operator.api.kinds import EVENTS, PODS, POOLS, Kind
+from decodepool_operator.planner.objects.gateway import ACCOUNT
 from decodepool_operator.planner.state import Plan
 from decodepool_operator.shell.carry_out import FORCES, Carrier
 from decodepool_operator.shell.metrics import Metrics
@@ -21,6 +22,7 @@ from tests.cluster.shell.plane import DEPLOYMENTS, TESTER, OperatorProcess, Plan
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 QUOTAS = Kind("", "v1", "ResourceQuota", "resourcequotas")
+ACCOUNTS = Kind("", "v1", "ServiceAccount", "serviceaccounts")
 SERVICES = Kind("", "v1", "Service", "services")
 ROUNDS = 20
 IDLE_SECONDS = 30
@@ -110,6 +112,55 @@ def test_a_field_taken_once_is_taken_back(plane: Plane, space: str, model: str, 
     until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
     plane.change(DEPLOYMENTS, space, "chat-worker", {"spec": {"replicas": 9}})
     until(lambda: plane.api.get(DEPLOYMENTS, space, "chat-worker")["spec"]["replicas"] == 2, "2 replicas again")
+
+
+def test_a_deployment_that_somebody_paused_goes_on(
+    plane: Plane, space: str, model: str, operator: OperatorProcess
+) -> None:
+    """`kubectl rollout pause` would let no repair through, and nobody would be told."""
+    plane.make(space, "chat", model, sessionsPerWorker=4)
+    until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
+    for name in ("chat-worker", "chat-gateway"):
+        plane.cluster.kubectl("rollout", "pause", f"deployment/{name}", "--namespace", space)
+        until(partial(goes_on, plane, space, name), f"{name} to go on")
+
+
+def goes_on(plane: Plane, space: str, name: str) -> bool:
+    return not plane.api.get(DEPLOYMENTS, space, name)["spec"].get("paused")
+
+
+def test_gateways_are_made_anew_where_their_account_was_and_only_then(
+    plane: Plane, space: str, model: str, operator: OperatorProcess
+) -> None:
+    """They go on with a token of the account before, which the API server refuses."""
+    plane.make(space, "chat", model, sessionsPerWorker=4)
+    until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
+    until(lambda: len(names_of_gateways(plane, space)) == 2, "the gateways' pods")
+    before = names_of_gateways(plane, space)
+    assert account_of(plane, space) is None
+    time.sleep(2)  # times of creation are whole seconds
+    plane.api.call("DELETE", ACCOUNTS.path(space, "chat-gateway"))
+    until(lambda: account_of(plane, space) == uid_of_account(plane, space), "a template of the new account")
+    until(lambda: names_of_gateways(plane, space) - before, "a gateway of the new account")
+    made = plane.api.get(DEPLOYMENTS, space, "chat-gateway")["metadata"]["generation"]
+    plane.set_spec(space, "chat", sessionsPerWorker=6)
+    until(lambda: plane.follows(space, "chat", 6), "the change to be followed")
+    assert plane.api.get(DEPLOYMENTS, space, "chat-gateway")["metadata"]["generation"] == made
+
+
+def account_of(plane: Plane, space: str) -> str | None:
+    annotations = plane.api.get(DEPLOYMENTS, space, "chat-gateway")["spec"]["template"]["metadata"]["annotations"]
+    found: str | None = annotations.get(ACCOUNT)
+    return found
+
+
+def uid_of_account(plane: Plane, space: str) -> str:
+    uid: str = plane.api.get(ACCOUNTS, space, "chat-gateway")["metadata"]["uid"]
+    return uid
+
+
+def names_of_gateways(plane: Plane, space: str) -> set[str]:
+    return {name for name in plane.names(PODS, space) if name.startswith("chat-gateway-")}
 
 
 def test_a_manager_that_insists_is_told_of_and_not_fought(
