@@ -1,33 +1,13 @@
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
-from decodepool_operator.shell.logs import RETRIES_SECONDS, JsonLines, Retries
+from decodepool_operator.shell.logs import RETRIES_SECONDS, Retries
 
 
-def record(message: str, name: str = "decodepool_operator", **fields: object) -> logging.LogRecord:
-    made = logging.LogRecord(name, logging.INFO, "", 0, message, None, None)
-    if fields:
-        made.fields = fields
-    return made
-
-
-def test_a_record_is_one_json_object_on_one_line() -> None:
-    line = JsonLines().format(record("two\nlines", pool="chat"))
-    assert "\n" not in line
-    entry = json.loads(line)
-    assert (entry["message"], entry["level"], entry["pool"]) == ("two\nlines", "info", "chat")
-
-
-def test_a_traceback_is_in_its_line() -> None:
-    try:
-        raise ValueError("x")
-    except ValueError as error:
-        made = record("failed")
-        made.exc_info = (type(error), error, error.__traceback__)
-    assert "ValueError: x" in json.loads(JsonLines().format(made))["traceback"]
+def record(message: str, name: str = "decodepool_operator") -> logging.LogRecord:
+    return logging.LogRecord(name, logging.INFO, "", 0, message, None, None)
 
 
 RETRY = record("Request attempt #1/12 failed; will retry: GET https://x", "kopf._cogs.clients.watching")

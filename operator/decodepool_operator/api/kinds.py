@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from decodepool_sizing.manifest import API_VERSION
+
 from decodepool_operator.names import MANAGER, MANAGER_LABEL, POOL_LABEL
 
-GROUP, VERSION, POOL_KIND = "decodepool.dev", "v1alpha1", "DecodePool"
+GROUP, VERSION = API_VERSION.split("/")
+POOL_KIND = "DecodePool"
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from decodepool_sizing.manifest import API_VERSION, DecodePool, DecodePoolSpec
 from decodepool_sizing.spec_fields import RULES
 from decodepool_sizing.status import DecodePoolStatus
 
+from decodepool_operator.api.kinds import GROUP, VERSION
 from decodepool_operator.definition.page import page
 from decodepool_operator.definition.structural import Schema, fields, structural
 
-GROUP, VERSION = API_VERSION.split("/")
 NAME = f"decodepools.{GROUP}"
 OBJECT_NAME_LETTERS = 253
 """What Kubernetes allows anyway; said, since the API server weighs rules by the longest text they may meet."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import sys
 import time
 from collections.abc import Callable
+
+from decodepool_sizing.log_lines import JsonLines
 
 QUIET = {"kopf": logging.WARNING, "kubernetes": logging.WARNING, "urllib3": logging.ERROR}
 """Libraries that tell more than anybody reads, and from which level on they are heard."""
@@ -45,21 +46,3 @@ class Retries(logging.Filter):
         if due:
             self._next = self._clock() + RETRIES_SECONDS
         return due
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a record: time, level, logger, message, and the record's own fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        fields = getattr(record, "fields", {})
-        entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **(fields if isinstance(fields, dict) else {}),
-        }
-        if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)

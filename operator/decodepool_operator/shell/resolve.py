@@ -21,12 +21,12 @@ from decodepool_sizing.readers import model_reader
 
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.names import PoolKey
-from decodepool_operator.planner.resolution import known_facts, source_key, source_text
+from decodepool_operator.planner.resolution import LONGEST_RETRY, SHORTEST_RETRY, known_facts, source_key, source_text
 from decodepool_operator.planner.state import Object, Resolution, Resolved, Resolving, Unresolved
 from decodepool_operator.texts import is_one_word
 
-FIRST_RETRY_SECONDS = 10.0
-LONGEST_RETRY_SECONDS = 300.0
+FIRST_RETRY_SECONDS = SHORTEST_RETRY.total_seconds()
+LONGEST_RETRY_SECONDS = LONGEST_RETRY.total_seconds()
 READ_LIMIT_SECONDS = 180.0
 """For a whole header. What lasts longer is given up, whatever the server drips."""
 READS_AT_ONCE = 16

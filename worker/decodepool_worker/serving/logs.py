@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
-import time
 
-QUIET = {"/healthz": {200}, "/readyz": {200, 503}, "/metrics": {200}, "/v1/live": {200}}
-"""Probes and scrapes come every second: these answers of theirs are not worth a line."""
+from decodepool_sizing.log_lines import JsonLines, fields_of, worth_a_line
 
 
 def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
@@ -28,33 +25,5 @@ class Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        fields = {name: value for name, value in _fields(record).items() if name == "seconds"}
+        fields = {name: value for name, value in fields_of(record).items() if name == "seconds"}
         return super().format(record) + "".join(f" {name}={value}" for name, value in fields.items())
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a record: time, level, logger, message, and the record's own fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_fields(record),
-        }
-        if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
-
-
-def _fields(record: logging.LogRecord) -> dict[str, object]:
-    fields = getattr(record, "fields", {})
-    return fields if isinstance(fields, dict) else {}
-
-
-def worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether anybody would miss this record."""
-    fields = _fields(record)
-    return fields.get("status") not in QUIET.get(str(fields.get("route")), ())
