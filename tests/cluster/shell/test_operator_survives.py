@@ -20,8 +20,11 @@ from tests.cluster.shell.plane import OperatorProcess, Plane, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-SILENT_SECONDS = 80
-"""Longer than a watch may be quiet before it is begun anew, so that the new one meets silence too."""
+SILENT_SECONDS = [2, pytest.param(80, marks=pytest.mark.soak)]
+"""After the operator has said that it is blind: at once, and longer than a watch may be quiet before it is begun anew,
+so that the new one meets silence too.
+"""
+AWAY_SECONDS = [5, pytest.param(60, marks=pytest.mark.soak)]
 
 
 def kubeconfig_through(relay: Relay, cluster: Cluster, folder: Path) -> Path:
@@ -31,10 +34,11 @@ def kubeconfig_through(relay: Relay, cluster: Cluster, folder: Path) -> Path:
     return changed
 
 
-@pytest.mark.soak
+@pytest.mark.parametrize("seconds", SILENT_SECONDS)
 def test_a_watch_that_went_silent_is_noticed_and_what_it_missed_is_handled(
-    plane: Plane, space: str, model: str, operators: Operators, tmp_path: Path
+    plane: Plane, space: str, model: str, operators: Operators, tmp_path: Path, seconds: float
 ) -> None:
+    """A01, a watch goes silent: told by liveness while it lasts, and made good without a restart."""
     with Relay("127.0.0.1", 6443) as relay:
         operator = operators(kubeconfig_through(relay, plane.cluster, tmp_path))
         operator.start()
@@ -46,7 +50,7 @@ def test_a_watch_that_went_silent_is_noticed_and_what_it_missed_is_handled(
         plane.set_spec(space, "chat", sessionsPerWorker=6)
         plane.delete(POOLS, space, "gone")
         wait_until(lambda: operator.probe("/healthz") == 503, "a blind operator to say so", 30)
-        time.sleep(SILENT_SECONDS)
+        time.sleep(seconds)
         relay.resume()
         until(lambda: plane.follows(space, "chat", 6), "the change to be handled", 120)
         wait_until(lambda: operator.metric("decodepool_operator_pools") == 1, "the deletion to be noticed", 120)
@@ -57,6 +61,7 @@ def test_a_watch_that_went_silent_is_noticed_and_what_it_missed_is_handled(
 def test_a_silence_during_the_first_listing_is_survived(
     plane: Plane, space: str, model: str, operators: Operators, tmp_path: Path
 ) -> None:
+    """A01, a watch goes silent before it has told anything."""
     plane.make(space, "chat", model, sessionsPerWorker=4)
     with Relay("127.0.0.1", 6443) as relay:
         operator = operators(kubeconfig_through(relay, plane.cluster, tmp_path))
@@ -69,15 +74,16 @@ def test_a_silence_during_the_first_listing_is_survived(
         until(lambda: plane.follows(space, "chat", 4), "the pool to be handled", 120)
 
 
-@pytest.mark.soak
+@pytest.mark.parametrize("seconds", AWAY_SECONDS)
 def test_an_api_server_that_is_away_is_waited_for(
-    plane: Plane, space: str, model: str, operator: OperatorProcess
+    plane: Plane, space: str, model: str, operator: OperatorProcess, seconds: float
 ) -> None:
+    """A01, the API server is stopped and started: what changes afterwards is handled without a restart."""
     pid = operator.pid
     plane.make(space, "chat", model, sessionsPerWorker=4)
     until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
     plane.cluster.kill("kube-apiserver")
-    time.sleep(60)
+    time.sleep(seconds)
     plane.cluster.revive("kube-apiserver")
     wait_until(plane.cluster.is_serving, "the API server", 60)
     plane.set_spec(space, "chat", sessionsPerWorker=6)
@@ -122,6 +128,7 @@ def test_a_stopped_operator_ends_cleanly_and_soon(plane: Plane, space: str, oper
 
 
 def test_a_crd_older_than_the_operator_is_told_of(plane: Plane, space: str, model: str, operators: Operators) -> None:
+    """A09, an upgrade leaves the old CRD: the operator says so, and the pools do."""
     old = crd()
     spec = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     del spec["cacheReserve"]
