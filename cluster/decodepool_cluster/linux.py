@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-GONE_STATES = "ZX"
-START_TIME_FIELD = 19
+ZOMBIE, DEAD = "Z", "X"
+THREADS_FIELD, START_TIME_FIELD = 17, 19
 """Of /proc/PID/stat, counted after the command's name."""
 
 
@@ -61,12 +61,16 @@ def wait_until(is_true: Callable[[], object], what: str, seconds: float = 30, ev
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process was started, in clock ticks, or None if it is gone: it tells a PID from its next owner."""
+    """Return when a process was started, in clock ticks, or None if it is gone: it tells a PID from its next owner.
+
+    A process whose first thread is a zombie has its files and ports for as long as it has another one.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in GONE_STATES else int(fields[START_TIME_FIELD])
+    is_gone = fields[0] == DEAD or (fields[0] == ZOMBIE and int(fields[THREADS_FIELD]) <= 1)
+    return None if is_gone else int(fields[START_TIME_FIELD])
 
 
 def first_child(pid: int) -> int:

@@ -48,7 +48,7 @@ class Processes:
             pid, started = (self.pids / name).read_text().split()
         except FileNotFoundError:
             return False
-        return str(start_time(int(pid))) == started
+        return (now := start_time(int(pid))) is not None and str(now) == started
 
     def kill(self, name: str) -> None:
         """End a process at once and wait until it is gone."""
