@@ -165,7 +165,8 @@ class Cluster:
         mark = self.node_storage(node) / f"{archive.stem}.stamp"
         if not mark.exists() or mark.read_text() != stamp:
             shell = linux.first_child(self.processes.pid(node))
-            run(["nsenter", f"--target={shell}", "--mount", "ctr", "-n", "k8s.io", "images", "import", str(archive)])
+            imported = ["ctr", "-n", "k8s.io", "images", "import", str(archive)]
+            run(["nsenter", f"--target={shell}", "--mount", *imported], environment=self.environment)
             mark.write_text(stamp)
 
     def put_model(self, file: Path) -> None:

@@ -82,14 +82,20 @@ def kubelet(pki: Path, name: str, cgroup: str) -> object:
 
 
 def containerd(node_home: Path) -> str:
-    """Return a node's containerd configuration."""
+    """Return a node's containerd configuration: nothing that the machine has of its own is read or changed."""
     return f"""\
-version = 2
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
+version = 4
+imports = []
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE_IMAGE}"
+[plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true  # where root lacks CAP_SYS_RESOURCE no score can be lowered
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+  cdi_spec_dirs = []
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["/usr/lib/cni"]
     conf_dir = "{node_home}/cni"
 """
 

@@ -24,7 +24,6 @@ from decodepool_cluster.say import say
 
 MODULES = Path(__file__).parents[1] / "go"
 PACKAGES = {  # a Debian package and a file of it that is used
-    "containerd": "/usr/bin/containerd",
     "runc": "/usr/sbin/runc",
     "containernetworking-plugins": "/usr/lib/cni/ptp",
     "iproute2": "/usr/sbin/ip",
@@ -32,7 +31,7 @@ PACKAGES = {  # a Debian package and a file of it that is used
     "nftables": "/usr/sbin/nft",
     "busybox-static": "/bin/busybox",
     "mmdebstrap": "/usr/bin/mmdebstrap",
-    "docker.io": "/usr/sbin/dockerd",
+    "docker.io": "/usr/sbin/dockerd",  # with a containerd of its own, which builds images and is no part of a node
 }
 KUBERNETES = "k8s.io/kubernetes"
 SERVICE_POLICY = Path("/usr/sbin/policy-rc.d")
@@ -154,7 +153,7 @@ def no_service_started() -> Iterator[None]:
 
 
 def _build_into(folder: Path) -> None:
-    say("building Kubernetes, etcd, CoreDNS and Helm from their pinned modules, once: about ten minutes on two cores")
+    say("building Kubernetes, etcd, containerd, CoreDNS and Helm from their sources, once: ten minutes on two cores")
     aside = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import ssl
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from decodepool_cluster import addresses
+from decodepool_cluster import addresses, tools
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import ClusterFault, wait_until
 from decodepool_cluster.relay import Relay
@@ -39,6 +40,14 @@ def test_a_pod_runs_and_can_be_looked_into(bare_cluster: Cluster, namespace: str
     bare_cluster.apply(pod("alone"), namespace=namespace)
     wait_until(lambda: is_running(bare_cluster, "alone", namespace), "the pod to run")
     assert bare_cluster.kubectl("exec", "-n", namespace, "alone", "--", "/bin/busybox", "echo", "hello") == "hello\n"
+
+
+def test_a_node_runs_what_is_pinned(bare_cluster: Cluster) -> None:
+    told = bare_cluster.get("node", "node-1")["status"]["nodeInfo"]
+    for module, version in (("k8s.io/kubernetes", "kubeletVersion"), ("containerd/v2", "containerRuntimeVersion")):
+        pinned = re.search(rf"{module} v(\S+)", "".join(file.read_text() for file in tools.MODULES.glob("*/go.mod")))
+        assert pinned
+        assert pinned[1] in told[version]
 
 
 def test_a_service_is_reached_by_address_and_by_name(bare_cluster: Cluster, namespace: str) -> None:

@@ -1,16 +1,19 @@
-"""Where a model comes from: a URL, a volume, a node's disk; and what is said of one that cannot be had."""
+"""Where a model comes from: a URL, a volume, an image, a node's disk; and what is said of one that cannot be had."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import re
 import shutil
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from decodepool_cluster import archives
 from decodepool_cluster.cluster import Cluster
 from decodepool_cluster.linux import wait_until
 
@@ -21,6 +24,7 @@ from tests.cluster.pool.pools import Object, Pool, host_path
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.model]
 
 PROMPT = [5, 17, 40, 3]
+MODEL_IMAGE = "localhost/tiny-model:1"
 
 
 def http(server: FileServer, **source: object) -> Object:
@@ -124,12 +128,50 @@ def test_a_file_on_a_claim_is_read_and_served(pools: Pools, cluster: Cluster) ->
         cluster.kubectl("delete", "pv", name, "--wait=false")
 
 
-def test_a_runtime_without_image_volumes_is_told_of(pools: Pools) -> None:
-    """containerd knows them since 2.1; the node has an older one, which makes the container without its volume."""
-    source = {"image": {"reference": "localhost/pause:1", "path": "/model.gguf"}}
-    pool = pools("imaged").make({"source": source})
-    told = pool.wait_condition("ModelResolved", "ImageVolumesUnsupported", 90)
-    assert "container runtime does not mount images as volumes" in told
+@pytest.fixture(scope="module")
+def model_image(cluster: Cluster, tiny_models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An image on the node that has a model in it and nothing else."""
+    layer, archive = io.BytesIO(), tmp_path_factory.mktemp("images") / "tiny.tar"
+    with tarfile.open(fileobj=layer, mode="w") as files:
+        files.add(tiny_models[0], "models/tiny-1.gguf")
+    archives.write_image(archive, MODEL_IMAGE, layer.getvalue(), {})
+    cluster.load(archive)
+    return MODEL_IMAGE
+
+
+def image(reference: str, path: str) -> Object:
+    return {"source": {"image": {"reference": reference, "path": path}}}
+
+
+def test_a_file_in_an_image_is_read_in_place_and_served(model_image: str, pools: Pools) -> None:
+    plain = pools("beside").make(host_path("tiny-1.gguf"))
+    pool = pools("imaged").make(image(model_image, "/models/tiny-1.gguf")).wait_ready()
+    assert pool.status()["model"]["name"] == "tiny-1"
+    spec = pool.pods()[0]["spec"]
+    assert {"name": "models", "image": {"reference": model_image, "pullPolicy": "IfNotPresent"}} in spec["volumes"]
+    assert "initContainers" not in spec, "nothing is copied"
+    assert greedy(pool) == greedy(plain.wait_ready())
+    pool.delete()
+    plain.delete()
+
+
+def test_a_file_that_an_image_has_not_is_said_to_be_missing_in_it(model_image: str, pools: Pools) -> None:
+    pool = pools("imaged-other").make(image(model_image, "/models/other.gguf"))
+    told = pool.wait_condition("ModelResolved", "NotFound", 60)
+    assert f"image {model_image}, /models/other.gguf" in told
+    assert pool.condition("Ready")["reason"] == "NotFound"
+    assert not pool.pods()
+
+
+def test_an_image_that_is_nowhere_is_named_while_it_is_waited_for(pools: Pools) -> None:
+    pool, reference = pools("imaged-nowhere").make(image("localhost/nowhere:1", "/tiny.gguf")), "localhost/nowhere:1"
+    wait_until(
+        lambda: "ImagePullBackOff" in pool.condition("ModelResolved").get("message", ""), "the kubelet's words", 60
+    )
+    told = pool.condition("ModelResolved")
+    assert (told["status"], told["reason"]) == ("Unknown", "Resolving")
+    assert f"image {reference} cannot be pulled" in told["message"]
+    assert pool.condition("Ready")["reason"] == "Resolving"
     assert not pool.pods()
 
 
