@@ -193,6 +193,46 @@ def test_its_pods_are_admitted_where_only_restricted_ones_are(release: Release, 
     server.kubectl("create", "--dry-run=server", "-f", "-", given=json.dumps(test_pod))
 
 
+BESIDE = "crds.install=false,fullnameOverride=for-team"
+OVERLAPS = {
+    "everything twice": ("", "", "every namespace"),
+    "everything, under other names": ("", BESIDE, "every namespace"),
+    "a namespace beside everything": ("", f"watchNamespaces={{team}},{BESIDE}", "team"),
+    "everything beside a namespace": ("watchNamespaces={team}", BESIDE, "team"),
+    "a namespace of two": ("watchNamespaces={team,other}", f"watchNamespaces={{other}},{BESIDE}", "other"),
+}
+"""What the first release serves, what the second would, and what both would."""
+
+
+@pytest.fixture
+def teams(control_plane: Cluster) -> Iterator[None]:
+    """Two namespaces to be served, and one for a second release."""
+    for name in ("team", "other", "second"):
+        control_plane.kubectl("create", "namespace", name)
+    yield
+    control_plane.kubectl("delete", "namespace", "team", "other", "second", "--timeout=60s")
+
+
+@pytest.mark.usefixtures("teams")
+@pytest.mark.parametrize(("first", "second", "both"), OVERLAPS.values(), ids=OVERLAPS)
+def test_no_pool_gets_two_operators(release: Release, first: str, second: str, both: str) -> None:
+    release.install("--set", first)
+    words = f"the release {release.namespace}/decodepool already has an operator that serves {both}, and no pool may"
+    with pytest.raises(ClusterFault, match=words):
+        Release(release.server, "second").install("--set", second)
+    release.helm("upgrade", str(CHART), "--reuse-values")
+
+
+@pytest.mark.usefixtures("teams")
+def test_releases_for_different_namespaces_stand_side_by_side(release: Release) -> None:
+    release.install("--set", "watchNamespaces={team}")
+    Release(release.server, "second").install("--set", f"watchNamespaces={{other}},{BESIDE}")
+    with pytest.raises(ClusterFault, match=f"the release {release.namespace}/decodepool already has"):
+        Release(release.server, "second").helm(
+            "upgrade", str(CHART), "--set", f"watchNamespaces={{other,team}},{BESIDE}"
+        )
+
+
 ASKED = {
     "make a Deployment": (["create", "deployments"], True, True),
     "patch a pool's status": (["patch", "decodepools", "--subresource=status"], True, True),
@@ -215,7 +255,7 @@ def installed_twice(control_plane: Cluster) -> Iterator[Cluster]:
     _remove_ours(control_plane)
     control_plane.kubectl("create", "namespace", "team")
     Release(control_plane, "everywhere").install()
-    only_team = "crds.install=false,watchNamespaces={team},rbac.readNodes=false,fullnameOverride=for-team"
+    only_team = f"watchNamespaces={{team}},rbac.readNodes=false,refuseOverlap=false,{BESIDE}"
     Release(control_plane, "in-team").install("--set", only_team)
     yield control_plane
     _remove_ours(control_plane)
