@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operator.lives import TOO_LITTLE, ready, require, rolls
-from tests.operator.pods import is_going, is_ready
+from tests.operator.pods import component_of, is_going, is_ready
 from tests.operator.pools import cluster, gpu_pool, host_path_pool, node, pool, reader_that_says, workers_that
 from tests.operator.simulation import Cluster, Fate
 
@@ -77,11 +77,14 @@ def test_an_operator_that_is_killed_between_any_two_writes_leaves_nothing_half_d
     rests_as_told(here)
 
 
+BLOWS = ["kill", "fail", "gateway fails", "load", "node goes", "node comes", "silence", "refusal"]
+
+
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     blows=st.lists(
-        st.tuples(st.sampled_from(["kill", "fail", "load", "node goes", "node comes", "silence"]), st.integers(0, 20)),
+        st.tuples(st.sampled_from(BLOWS), st.integers(0, 20)),
         max_size=10,
     )
 )
@@ -92,7 +95,7 @@ def test_after_any_blows_an_autoscaled_gpu_pool_comes_to_rest_within_its_bounds(
     for name, seconds in blows:
         strike(here, name)
         here.run(seconds, lambda moment: require(1 <= moment.pool["spec"]["replicas"] <= 3, "out of bounds"))
-    here.load, here.silent = {}, set()
+    here.load, here.silent, here.faults = {}, set(), ()
     here.nodes = [node(name) for name in "abc"]
     here.run(600)
     assert ready(here) == ("True", "AllWorkersReady")
@@ -118,6 +121,12 @@ def strike(here: Cluster, name: str) -> None:
         del here.pods[workers[0]["metadata"]["name"]]
     elif name == "fail" and workers:
         workers[0]["status"].update(phase="Failed", reason="UnexpectedAdmissionError", conditions=[])
+    elif name == "gateway fails":
+        gateways = [pod for pod in here.pods.values() if component_of(pod) == "gateway"]
+        for pod in gateways[:1]:
+            pod["status"].update(phase="Failed", reason="Evicted", conditions=[])
+    elif name == "refusal":
+        here.faults = ("PodMonitor chat: Forbidden: no PodMonitors here",)
 
 
 def generation(here: Cluster) -> int:
