@@ -51,6 +51,7 @@ def test_a_stream_is_the_workers_own_byte_for_byte(pool: PoolProcess) -> None:
     assert [event["id"] for event in events(through.text)[:-1]] == [str(5 + i) for i in range(20)]
     assert through.headers["Content-Type"] == direct.headers["Content-Type"]
     assert through.headers["Cache-Control"] == "no-store"
+    assert through.headers["X-Accel-Buffering"] == "no", "a proxy before the pool is to hold nothing back"
 
 
 def test_a_stream_comes_as_it_is_drawn(pool: PoolProcess) -> None:
