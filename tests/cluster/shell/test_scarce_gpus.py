@@ -32,6 +32,18 @@ def test_who_waits_for_a_gpu_says_so_in_the_schedulers_words_until_one_comes(sit
     assert {pod["spec"]["nodeName"] for pod in site.workers("chat")} == {"first", "second"}
 
 
+def test_a_cache_that_no_class_makes_a_volume_for_is_told_of_and_is_no_want_of_gpus(site: Site) -> None:
+    """Most clouds' default class has no volume for several nodes; here is none at all."""
+    site.nodes.add("first", {GPU: 2}, discovered("NVIDIA-A10", 23028))
+    cached = {"source": {"http": {"url": site.url}}, "cache": {"size": "1Gi"}}
+    site.make("chat", replicas=2, model=cached)
+    site.wait("chat", "WorkersAvailable", "Unschedulable", "PersistentVolumeClaim")
+    assert site.says("chat", "WaitingForGPU", "NotWaiting")
+    site.wait("chat", "WorkersAvailable", "CacheNotBound", "is ReadWriteMany has no volume", seconds=100)
+    site.plane.set_spec(site.space, "chat", model={"cache": None})
+    site.wait_ready("chat")
+
+
 def watched(look: Callable[[], Any], until_true: Callable[[], bool], seconds: float = 60) -> list[Any]:
     """Look again and again until something is true; return all that was seen."""
     seen: list[Any] = []
