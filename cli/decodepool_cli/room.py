@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,9 @@ def make_room(target: Path, missing_bytes: int) -> None:
 
 
 def _free_bytes(target: Path) -> int:
-    return shutil.disk_usage(target.parent).free
+    """Return what is free; no end of it on a file system that tells no size, as some over object stores do."""
+    usage = shutil.disk_usage(target.parent)
+    return usage.free if usage.total else sys.maxsize
 
 
 def _others(target: Path) -> list[Path]:

@@ -357,7 +357,8 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def usage(path: Path) -> Any:
         assert path == folder
-        return SimpleNamespace(free=len(CONTENT) * 3 // 2 - sum(each.stat().st_size for each in folder.iterdir()))
+        total = len(CONTENT) * 3 // 2
+        return SimpleNamespace(total=total, free=total - sum(each.stat().st_size for each in folder.iterdir()))
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     return folder
@@ -398,6 +399,14 @@ def test_nothing_is_deleted_unasked_and_the_bytes_are_told(site: Site, volume: P
     with pytest.raises(Fault, match=r"1000\.0 KiB are to come, and 500\.0 KiB are free there"):
         fetch(site.url, output=volume / "x.gguf", sha256=SHA256)
     assert {"new.gguf", "old.gguf"} < set(models(volume))
+
+
+def test_a_file_system_that_tells_no_size_is_written_to(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=0, free=0))
+    fetch(site.url, output=tmp_path / "x.gguf", sha256=SHA256)
+    assert (tmp_path / "x.gguf").read_bytes() == CONTENT
 
 
 def test_a_token_does_not_follow_a_redirect_to_another_host(site: Site, tmp_path: Path) -> None:
