@@ -30,6 +30,7 @@ class Relay:
         self.loop = asyncio.new_event_loop()
         self._passing = asyncio.Event()
         self._passing.set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self.serve, daemon=True)
 
     def __enter__(self) -> Relay:
@@ -60,8 +61,14 @@ class Relay:
             task.cancel()
 
     async def _serve(self) -> None:
-        async with await asyncio.start_server(self._connect, sock=self.listener) as server:
+        async with await asyncio.start_server(self._accept, sock=self.listener) as server:
             await server.serve_forever()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Keep hold of the connection: asyncio has none of one whose client has said all and waits for an answer."""
+        connection = self.loop.create_task(self._connect(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._passing.wait()
@@ -82,6 +89,7 @@ class Relay:
                 await self._passing.wait()
                 writer.write(data)
                 await writer.drain()
+            await self._passing.wait()
             writer.write_eof()  # whoever has said all may still be answered
         except OSError:
             writer.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +36,22 @@ def test_a_client_that_has_said_all_is_still_answered(echo: int) -> None:
         client.shutdown(socket.SHUT_WR)
         with client.makefile("rb") as answer:
             assert answer.read() == b"HELLO"
+
+
+def test_an_answer_that_takes_its_time_comes_however_long_ago_its_client_has_said_all() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as far,
+        Relay("127.0.0.1", far.getsockname()[1]) as relay,
+        socket.create_connection(("127.0.0.1", relay.port), 10) as client,
+    ):
+        client.shutdown(socket.SHUT_WR)
+        connection, _ = far.accept()
+        with connection:
+            assert connection.recv(1) == b""
+            time.sleep(0.2)  # until the relay does nothing but wait for the answer
+            gc.collect()
+            connection.sendall(b"late")
+        assert client.recv(9) == b"late"
 
 
 @pytest.mark.parametrize("wanted", ["0", "65536", "99999", "-1", "http", "8000 "])
