@@ -108,6 +108,7 @@ def test_types_of_keys_and_values_are_refused_here_as_the_gpus_kernels_refuse_th
 @pytest.mark.parametrize("name", sorted(gpu.name for gpu in GPUS))
 @pytest.mark.parametrize("missing", [-1, 0, 1])
 def test_no_card_ever_holds_a_model_of_its_own_size(name: str, missing: int) -> None:
+    """A07, a capacity that is negative, or rounded up to one session."""
     memory = next(gpu.memory_bytes for gpu in GPUS if gpu.name == name)
     heavy = replace(KNOWN, weight_bytes={"cpu": memory + missing, "cuda": memory + missing})
     raw = gpu_pool(accelerator={"type": "nvidia", "memory": memory}, sessionsPerWorker=None)

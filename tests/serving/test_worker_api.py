@@ -64,6 +64,7 @@ def test_guessed_paths_make_no_series_of_their_own(live: Live) -> None:
 
 
 def test_while_loading_only_health_is_good() -> None:
+    """A16, a slow load is no hang: it is alive, it is not ready, and whoever asks is told why."""
     with live_worker(load=False) as live:
         assert live.get("/healthz") == {"status": "ok", "phase": "loading"}
         for method, path in (

@@ -93,6 +93,7 @@ def test_a_context_of_nothing_is_refused(context: int) -> None:
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
 @pytest.mark.parametrize("over", [-1 << 20, 0, 1])
 def test_a_model_the_size_of_its_card_does_not_fit(gpu: object, over: int) -> None:
+    """A07, a capacity that is negative, or rounded up to one session."""
     device = find_gpu(getattr(gpu, "name", "")).device
     with pytest.raises(CannotFit) as caught:
         plan_capacity(demand(weight_bytes=device.memory_bytes + over, context_tokens=256), device)

@@ -36,6 +36,7 @@ needs some two seconds to start, so that it dies while it starts, while it lists
 def test_an_operator_killed_at_any_moment_of_rollouts_leaves_what_is_wanted_and_no_stream_notices(
     cluster: Cluster, pools: Pools, kills: int
 ) -> None:
+    """A13, a pod that goes cuts live sessions: workers are replaced and taken away under streams all the while."""
     chance = random.Random(kills)
     pool, brief = pools(f"chat-{kills}").make(MODEL, replicas=2), pools(f"brief-{kills}")
     pool.wait_ready()
