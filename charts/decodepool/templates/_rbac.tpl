@@ -33,6 +33,10 @@ applied anew where somebody deleted it, and no other. */ -}}
   resources: [leases]
   resourceNames: [{{ include "decodepool.operator" . }}]
   verbs: [get, list, watch, create, patch]
+# those of other operators, to tell where one serves the same pools
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [list]
 - apiGroups: [decodepool.dev]
   resources: [decodepools]
   verbs: [get, list, watch]

@@ -33,6 +33,7 @@ from decodepool_operator.shell.observe import World
 from decodepool_operator.shell.reconcile import Reconciler, Writers
 from decodepool_operator.shell.reports import Reports
 from decodepool_operator.shell.resolve import Resolver, read_model
+from decodepool_operator.shell.rivals import Rivals
 from decodepool_operator.shell.scope import Scope
 from decodepool_operator.shell.settings import Settings
 from decodepool_operator.shell.store import Store
@@ -95,7 +96,8 @@ class Operator:
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         settings, world = self._settings, self.world
         identity = Identity(settings.heartbeat_namespace, settings.lease, f"{os.uname().nodename}-{os.getpid()}")
-        heartbeat = Heartbeat(self._api, identity, self.health, self._threads)
+        heartbeat = Heartbeat(self._api, identity, self.health, self._threads, settings.namespaces)
+        rivals = Rivals(self._api, identity.holder, settings.namespaces or (None,))
         self.watches.on_lease(heartbeat.saw)
         audit = Audit(self._api, self.watches, self.health, self._threads, settings.namespaces or (None,))
         kinds = watched_kinds(reads_nodes=settings.reads_nodes)
@@ -104,6 +106,7 @@ class Operator:
         return [
             heartbeat.run(settings.heartbeat_seconds),
             *([] if settings.clusterwide else [self._watch_scope()]),
+            self._when_ready(self._watch_rivals(rivals)),
             *([self._when_ready(self._webhook().run())] if settings.webhook_service else []),
             self._audit(audit, kinds),
             self._when_ready(self._look_at_installed(audit)),
@@ -211,6 +214,19 @@ class Operator:
         changed = await self._in_thread(self._scope.look)
         self.metrics.unserved.set(self._scope.unserved)
         return changed
+
+    async def _watch_rivals(self, rivals: Rivals) -> None:
+        """Tell, as long as there is one, of another operator over the same pools."""
+        while True:
+            try:
+                found = await self._in_thread(rivals.look)
+            except ApiFault as fault:
+                self.metrics.errors.labels("rivals", fault.refusal.value).inc()
+            else:
+                self.metrics.rivals.set(len(found))
+                if found:
+                    log.error("other operators serve the same pools", extra={"fields": {"leases": found}})
+            await asyncio.sleep(self._settings.scope_seconds)
 
     def _notice_crd(self, notice: str | None) -> None:
         notices = (notice,) if notice else ()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from decodepool_operator.api.client import Api
 from decodepool_operator.api.faults import ApiFault
 from decodepool_operator.api.kinds import LEASES
+from decodepool_operator.names import COMPONENT_LABEL, NAME_LABEL, PRODUCT_NAME
 from decodepool_operator.planner.state import Object
 from decodepool_operator.shell.metrics import Metrics
 
@@ -91,9 +92,13 @@ class Identity:
 class Heartbeat:
     """Writes the Lease, and recognises it when it comes back."""
 
-    def __init__(self, api: Api, identity: Identity, health: Health, threads: Executor) -> None:
+    def __init__(
+        self, api: Api, identity: Identity, health: Health, threads: Executor, also: Iterable[str] = ()
+    ) -> None:
+        """`also`: namespaces in which it beats besides, for other operators to see. It looks for none of these."""
         self._api = api
         self._identity = identity
+        self._beating = (identity, *(replace(identity, namespace=each) for each in also if each != identity.namespace))
         self._health = health
         self._threads = threads
 
@@ -111,7 +116,8 @@ class Heartbeat:
             await asyncio.sleep(period_seconds)
 
     def _beat(self) -> None:
-        self._api.apply(lease(self._identity, datetime.now(UTC)), force=True)
+        for each in self._beating:
+            self._api.apply(lease(each, datetime.now(UTC)), force=True)
 
     def saw(self, body: Mapping[str, Any]) -> None:
         """Take a Lease that the watch tells of: ours counts, wherever others of its name are."""
@@ -125,7 +131,11 @@ def lease(identity: Identity, now: datetime) -> Object:
     return {
         "apiVersion": LEASES.api_version,
         "kind": LEASES.name,
-        "metadata": {"name": identity.name, "namespace": identity.namespace},
+        "metadata": {
+            "name": identity.name,
+            "namespace": identity.namespace,
+            "labels": {NAME_LABEL: PRODUCT_NAME, COMPONENT_LABEL: "operator"},
+        },
         "spec": {"holderIdentity": identity.holder, "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
     }
 

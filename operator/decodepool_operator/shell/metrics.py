@@ -56,6 +56,9 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
 
+        self.rivals = Gauge(
+            "decodepool_operator_rivals", "Other operators that serve pools of this one.", registry=self.registry
+        )
         self.unserved = Gauge(
             "decodepool_operator_unserved_namespaces", "Namespaces of its list in which the operator may not list.",
             registry=self.registry,

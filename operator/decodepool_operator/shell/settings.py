@@ -48,7 +48,7 @@ class Settings:
     """Between two checks that the watches told everything."""
     heartbeat_seconds: float = 20.0
     scope_seconds: float = 60.0
-    """Between two looks at which of the namespaces can be served."""
+    """Between two looks at which of the namespaces can be served, and at who else serves them."""
     blind_limit_seconds: float = 120.0
     """How long no heartbeat may be seen before `/healthz` fails."""
     workers: int = 4
