@@ -1,7 +1,7 @@
 """Other operators that serve what this one serves: they would undo each other's work for ever.
 
-Helm refuses such a release, where it may look. This finds what came otherwise, by the heartbeats of operators: Leases in
-the namespaces that they serve, or in their own where they serve all.
+Helm refuses such a release, where it may look. This finds what came otherwise, by the heartbeats of operators: Leases
+in the namespaces that they serve, or in their own where they serve all.
 """
 
 from __future__ import annotations
