@@ -84,7 +84,8 @@ def test_each_failed_pod_gets_one_replacement_and_goes(frail: Pool) -> None:
         wait_until(lambda: not names(frail) & before, "the dead to be removed")
         frail.wait_ready()
         time.sleep(2)
-    assert len(since.keys() - before) == 3
+    replacements = since.keys() - before
+    assert len(replacements) == 3, [f"{event['reason']}: {event['message']}" for event in frail.events()]
     told = [event for event in frail.events() if event["reason"] == "WorkerFailed"]
     assert told, "each failure is an event"
     assert all(event["type"] == "Warning" for event in told)
