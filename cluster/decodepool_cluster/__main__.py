@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from decodepool_cluster import addresses, images, tools, up
-from decodepool_cluster.cluster import Cluster
+from decodepool_cluster import addresses, images, parts, tools, up
+from decodepool_cluster.cluster import HOME, Cluster
 from decodepool_cluster.linux import ClusterFault
+from decodepool_cluster.locks import alone_at_once
 
-HOME = Path(__file__).parents[2] / ".cluster"
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -30,6 +30,25 @@ def chosen(context: typer.Context) -> Cluster:
     return Cluster(context.obj, tools.tools_folder())
 
 
+def running(context: typer.Context) -> Cluster:
+    """Return the cluster of the chosen folder. ClusterFault if none was started there."""
+    cluster = chosen(context)
+    if not cluster.is_started():
+        raise ClusterFault(f"no cluster runs in {cluster.home}: `make cluster` starts one, or `start` a bare one")
+    return cluster
+
+
+def known(part: str) -> str:
+    """Return the name of a part. BadParameter, with the names, if it is none."""
+    names = [*parts.CONTROL_PLANE, *addresses.NODES]
+    if part not in names:
+        raise typer.BadParameter(f"the parts are {', '.join(names)}")
+    return part
+
+
+Part = Annotated[str, typer.Argument(callback=known)]
+
+
 @app.command()
 def build(
     *, where_possible: Annotated[bool, typer.Option("--where-possible", help="Say why not, and end well.")] = False
@@ -40,7 +59,8 @@ def build(
         typer.echo(f"no local cluster here: {reason}", err=True)
         return
     typer.echo(tools.build())
-    typer.echo(images.archive(*images.TARGETS))
+    with images.archive(*images.TARGETS) as archive:
+        typer.echo(archive)
 
 
 @app.command()
@@ -49,46 +69,56 @@ def start(
     nodes: Annotated[int, typer.Option(min=0, max=addresses.MOST_NODES, help="How many real nodes.")] = 1,
 ) -> None:
     """Start a bare cluster: control plane and nodes."""
-    tools.build()
-    chosen(context).start(nodes)
+    cluster = chosen(context)
+    with alone_at_once(cluster.home):
+        tools.build()
+        cluster.start(nodes)
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def execute(context: typer.Context, command: list[str]) -> None:
     """Run a command inside the cluster's network, with its kubectl, helm and KUBECONFIG."""
-    cluster = chosen(context)
+    cluster = running(context)
     inside = cluster.inside_with_names(*command)
     os.execvpe(inside[0], inside, cluster.environment)  # noqa: S606 - the command is the user's own
 
 
 @app.command()
-def load(context: typer.Context, archive: Annotated[Path | None, typer.Argument()] = None) -> None:
+def load(
+    context: typer.Context, archive: Annotated[Path | None, typer.Argument(exists=True, dir_okay=False)] = None
+) -> None:
     """Import an image archive into every node: without one, the images of these sources as they are now."""
-    chosen(context).load(archive or images.archive(*images.TARGETS))
+    cluster = running(context)
+    with nullcontext(archive) if archive else images.archive(*images.TARGETS) as loaded:
+        cluster.load(loaded)
 
 
 @app.command()
-def kill(context: typer.Context, part: str) -> None:
+def kill(context: typer.Context, part: Part) -> None:
     """Kill a part at once: etcd, kube-apiserver, node-1, ..."""
-    chosen(context).kill(part)
+    running(context).kill(part)
 
 
 @app.command()
-def revive(context: typer.Context, part: str) -> None:
+def revive(context: typer.Context, part: Part) -> None:
     """Start a killed part again."""
-    chosen(context).revive(part)
+    running(context).revive(part)
 
 
 @app.command()
 def stop(context: typer.Context) -> None:
     """Stop the cluster and remove every trace of it."""
-    chosen(context).stop()
+    cluster = chosen(context)
+    with alone_at_once(cluster.home):
+        cluster.stop()
 
 
 @app.command("up")
 def all_up(context: typer.Context) -> None:
     """Build and start everything anew: a cluster, the chart in it, a pool that answers."""
-    up.up(chosen(context))
+    cluster = chosen(context)
+    with alone_at_once(cluster.home):
+        up.up(cluster)
 
 
 app.command("down", help="The same as stop.")(stop)

@@ -21,6 +21,8 @@ from decodepool_cluster import addresses, archives, linux, making, parts
 from decodepool_cluster.linux import ClusterFault, run, wait_until
 from decodepool_cluster.processes import Processes
 
+HOME = Path(__file__).parents[2] / ".cluster"
+"""Where `make cluster` has its cluster."""
 MARK = "this-is-a-cluster"
 """A file that tells a cluster's home from any other folder, which `stop` must not remove."""
 START_SECONDS = 60
@@ -95,6 +97,10 @@ class Cluster:
             run(["umount", str(self.network)])
         linux.remove_cgroup(self.cgroup)
         making.remove(self.home, last=MARK)
+
+    def is_started(self) -> bool:
+        """Tell whether it was started, and not stopped since; its parts may be dead."""
+        return os.path.ismount(self.network)
 
     def is_running(self) -> bool:
         """Tell whether the API server answers."""
@@ -208,7 +214,9 @@ class Cluster:
         linux.remove_cgroup(f"{self.cgroup}/{part}")  # what is left of a node would slow its next start
 
     def revive(self, part: str) -> None:
-        """Start one part; it finds its data as a kill left it."""
+        """Start one part; it finds its data as a kill left it. ClusterFault if it runs."""
+        if self.processes.is_alive(part):
+            raise ClusterFault(f"{part} runs already")
         if part in addresses.NODES:
             self.processes.spawn(
                 part, self.inside(*parts.NODE), self.environment | making.node(self.home, part, self.cgroup)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from decodepool_sizing.cache_folder import cache_folder
 
 from decodepool_cluster import linux
 from decodepool_cluster.linux import run
-from decodepool_cluster.locks import alone
+from decodepool_cluster.locks import alone, in_use, is_in_use
 from decodepool_cluster.say import say
 
 SOURCE = Path(__file__).parents[2]
@@ -27,6 +27,10 @@ TARGETS = ("worker-cpu", "operator", "gateway")
 KEPT_ARCHIVES = 1
 """Of earlier sources, for each group of targets: what changed last may change back."""
 BUILD_SECONDS = 1200
+PRIVATE = ("setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Namespaces that go, with all in them, when whoever started them does, however it ends."""
+CGROUP = "decodepool-images-"
+"""Before the mark of the process that builds."""
 BUILDER = Path(__file__).with_name("build_images.sh")
 SUITE = "bookworm"
 BASE_OPTIONS = (
@@ -37,15 +41,21 @@ BASE_OPTIONS = (
 )
 
 
-def archive(*targets: str) -> Path:
-    """Return an archive of the images of some targets, as these sources make them; build what is missing."""
+@contextmanager
+def archive(*targets: str) -> Iterator[Path]:
+    """Have an archive of the images of some targets, as these sources make them; build what is missing.
+
+    While it is held no build of other sources removes it.
+    """
     folder = cache_folder("cluster") / "images"
     path = folder / input_digest() / f"{'+'.join(targets)}.tar"
-    with alone(folder):
-        if not path.exists():
-            _build(targets, path)
-        _forget_old(other for other in folder.glob(f"*/{path.name}") if other != path)
-    return path
+    with ExitStack() as held:
+        with alone(folder):
+            if not path.exists():
+                _build(targets, path)
+            forget_old(other for other in folder.glob(f"*/{path.name}") if other != path)
+            held.enter_context(in_use(path))
+        yield path
 
 
 def name(target: str) -> str:
@@ -61,6 +71,22 @@ def input_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+def clean_up_after_killed_builds() -> None:
+    """Remove the cgroups of builds that are dead; what was in them died with them."""
+    for cgroup in linux.cgroups(f"{CGROUP}*.*"):
+        if not linux.is_alive(cgroup.removeprefix(CGROUP)):
+            linux.remove_cgroup(cgroup)
+
+
+def forget_old(archives: Iterable[Path]) -> None:
+    """Remove all but the last archives; what somebody holds is left to whoever comes next."""
+    idle = [path for path in archives if not is_in_use(path)]
+    for old in sorted(idle, key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
+        old.unlink()
+        with suppress(OSError):  # another group's archive is still in it
+            old.parent.rmdir()
+
+
 def _inputs() -> Iterator[Path]:
     yield from (SOURCE / file for file in INPUTS)
     for room in ROOMS:
@@ -72,12 +98,12 @@ def _build(targets: tuple[str, ...], path: Path) -> None:
     say(f"building the images {', '.join(targets)}: two minutes at first, then seconds")
     aside = path.with_suffix(".part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    cgroup = f"decodepool-images-{os.getpid()}"
+    clean_up_after_killed_builds()
+    cgroup = f"{CGROUP}{linux.mark_of(os.getpid())}"
     given = {"SOURCE": SOURCE, "BASE": _base(), "DATA": cache_folder("cluster") / "docker", "OUT": aside}
     settings = {key: str(value) for key, value in given.items()} | {"CGROUP": cgroup}
-    private = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", str(BUILDER)]
     try:
-        run([*private, *targets], environment={**os.environ, **settings}, seconds=BUILD_SECONDS)
+        run([*PRIVATE, "sh", str(BUILDER), *targets], environment={**os.environ, **settings}, seconds=BUILD_SECONDS)
     finally:
         linux.remove_cgroup(cgroup)
     aside.rename(path)
@@ -91,10 +117,3 @@ def _base() -> Path:
         run(["mmdebstrap", "--quiet", *BASE_OPTIONS, SUITE, str(aside)])
         aside.rename(path)
     return path
-
-
-def _forget_old(archives: Iterable[Path]) -> None:
-    for old in sorted(archives, key=lambda path: path.stat().st_mtime)[:-KEPT_ARCHIVES]:
-        old.unlink()
-        with suppress(OSError):  # another group's archive is still in it
-            old.parent.rmdir()

@@ -73,6 +73,18 @@ def start_time(pid: int) -> int | None:
     return None if is_gone else int(fields[START_TIME_FIELD])
 
 
+def mark_of(pid: int) -> str:
+    """Return PID.START, which no other process ever has."""
+    return f"{pid}.{start_time(pid)}"
+
+
+def is_alive(mark: str) -> bool:
+    """Tell whether the process with a mark runs."""
+    pid, _, started = mark.partition(".")
+    now = start_time(int(pid))
+    return now is not None and str(now) == started
+
+
 def first_child(pid: int) -> int:
     """Return a process's first child. ClusterFault if it has none."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -98,6 +110,11 @@ def make_cgroup(name: str) -> None:
             if hierarchy.name == "cpuset":  # v1 leaves these empty, and nothing could run in it
                 for setting in ("cpuset.cpus", "cpuset.mems"):
                     (cgroup / setting).write_text((parent / setting).read_text())
+
+
+def cgroups(pattern: str) -> set[str]:
+    """Return the names, at the top, of cgroups that match a pattern, in whichever hierarchy."""
+    return {cgroup.name for hierarchy in cgroup_hierarchies() for cgroup in hierarchy.glob(pattern) if cgroup.is_dir()}
 
 
 def remove_cgroup(name: str) -> None:

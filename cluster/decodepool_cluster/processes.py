@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from decodepool_cluster import linux
 from decodepool_cluster.linux import start_time, wait_until
 
 
@@ -48,7 +49,7 @@ class Processes:
             pid, started = (self.pids / name).read_text().split()
         except FileNotFoundError:
             return False
-        return (now := start_time(int(pid))) is not None and str(now) == started
+        return linux.is_alive(f"{pid}.{started}")
 
     def kill(self, name: str) -> None:
         """End a process at once and wait until it is gone."""

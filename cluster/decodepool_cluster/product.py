@@ -34,7 +34,8 @@ def model() -> Path:
 
 def furnish(cluster: Cluster) -> None:
     """Put the images and the example's model on every node."""
-    cluster.load(images.archive(*images.TARGETS))
+    with images.archive(*images.TARGETS) as archive:
+        cluster.load(archive)
     cluster.put_model(model())
 
 

@@ -6,9 +6,10 @@ import os
 import shlex
 import socket
 import sys
+from pathlib import Path
 
 from decodepool_cluster import images, product, tools
-from decodepool_cluster.cluster import Cluster
+from decodepool_cluster.cluster import HOME, Cluster
 from decodepool_cluster.linux import ClusterFault, wait_until
 from decodepool_cluster.say import say
 
@@ -21,22 +22,36 @@ ENDPOINT_PORT = 80
 def up(cluster: Cluster) -> None:
     """Start everything anew, show an answer, and leave it running."""
     asked_port()
+    model = product.model()
     tools.build()
-    archive = images.archive(*images.TARGETS)
-    say("starting the cluster")
-    cluster.start()
-    write_exec(cluster)
-    try:
-        cluster.load(archive)
-        cluster.put_model(product.model())
-        say("installing charts/decodepool, applying examples/smollm2.yaml")
-        product.install(cluster)
-        product.serve_example(cluster)
-        show(cluster, relay(cluster))
-    except ClusterFault as fault:
-        raise ClusterFault(
-            f"{fault}\n{cluster.home}/exec kubectl ... looks into it, `make cluster-down` ends it"
-        ) from fault
+    with images.archive(*images.TARGETS) as archive:
+        cluster.stop()
+        port = free_port()
+        say("starting etcd, the control plane and a node")
+        try:
+            cluster.start()
+            write_exec(cluster)
+            cluster.load(archive)
+            cluster.put_model(model)
+            serve(cluster, port)
+        except ClusterFault as fault:
+            raise ClusterFault(
+                f"{fault}\nlook into it by `{inside(cluster)} kubectl ...`, end it by `{ending(cluster)}`"
+            ) from fault
+        except KeyboardInterrupt:
+            say("interrupted: what was started is stopped")
+            cluster.stop()
+            raise
+
+
+def serve(cluster: Cluster, port: int) -> None:
+    """Install the product in a cluster that has its images and model, and show that it answers on a port."""
+    say("installing charts/decodepool")
+    product.install(cluster)
+    say("applying examples/smollm2.yaml: a Job reads the model's header, a worker loads it, a gateway finds the worker")
+    product.serve_example(cluster)
+    relay(cluster, port)
+    show(cluster, port)
 
 
 def write_exec(cluster: Cluster) -> None:
@@ -53,14 +68,12 @@ def write_exec(cluster: Cluster) -> None:
     script.chmod(0o755)
 
 
-def relay(cluster: Cluster) -> int:
-    """Have the pool's Service answer on this machine's localhost, too; return the port."""
-    port = free_port()
+def relay(cluster: Cluster, port: int) -> None:
+    """Have the pool's Service answer on a port of this machine's localhost, too."""
     command = [sys.executable, "-m", "decodepool_cluster.relay", str(port), f"{ENDPOINT}:{ENDPOINT_PORT}"]
     names = cluster.with_names(*command, str(cluster.network))
     cluster.processes.spawn("relay", names, cluster.environment)
     wait_until(lambda: can_connect(port), "the relay")
-    return port
 
 
 def asked_port() -> int | None:
@@ -74,15 +87,25 @@ def asked_port() -> int | None:
 
 
 def free_port() -> int:
-    """Return $PORT, or the first port from 8000 that nothing listens on. ClusterFault if there is none."""
+    """Return $PORT, or the first from 8000 that is free, and say so where it is another. ClusterFault if none is."""
     asked = asked_port()
-    for port in [asked] if asked else PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if not probe.connect_ex(("127.0.0.1", port)):
-                continue
-        return port
-    raise ClusterFault(f"port {asked or f'{PORTS.start} to {PORTS.stop - 1}'} is taken: PORT=9000 make cluster")
+    wanted = range(asked, asked + 1) if asked else PORTS
+    port = next((port for port in wanted if is_free(port)), None)
+    if port is None:
+        taken = f"port {asked} is" if asked else f"ports {PORTS.start} to {PORTS.stop - 1} are"
+        raise ClusterFault(f"{taken} taken: choose another, as by PORT=9000 make cluster")
+    if port != wanted.start:
+        say(f"port {wanted.start} is taken on this machine: the pool will answer on port {port} (PORT=9000 chooses)")
+    return port
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a port of localhost can be listened on."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def can_connect(port: int) -> bool:
@@ -100,6 +123,19 @@ def show(cluster: Cluster, port: int) -> None:
         sys.stdout.flush()
     write(
         f"\n\n  watch it      {url}/\n  openai SDK    base_url={url}/v1\n"
-        f"  look inside   {cluster.home.name}/exec kubectl get pods\n"
-        "  stop it       make cluster-down\n"
+        f"  look inside   {inside(cluster)} kubectl get pods\n"
+        f"  stop it       {ending(cluster)}\n"
     )
+
+
+def inside(cluster: Cluster) -> str:
+    """Return what a person types before a command that is to run in the cluster."""
+    script, here = cluster.home / "exec", Path.cwd()
+    return shlex.quote(str(script.relative_to(here) if script.is_relative_to(here) else script))
+
+
+def ending(cluster: Cluster) -> str:
+    """Return what a person types to stop the cluster."""
+    if cluster.home == HOME.resolve():
+        return "make cluster-down"
+    return f"python -m decodepool_cluster --home {shlex.quote(str(cluster.home))} down"

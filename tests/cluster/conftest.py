@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from decodepool_cluster import product, tools
 from decodepool_cluster.cluster import Cluster
-from decodepool_cluster.linux import start_time
+from decodepool_cluster.linux import is_alive, mark_of
 
 REUSED = os.environ.get("DECODEPOOL_TEST_CLUSTER")
 """The home of a cluster that runs already and goes on running, as .cluster: for writing tests, where 20 s count."""
@@ -19,8 +19,7 @@ RUNS = Path(tempfile.gettempdir()) / "decodepool-cluster-tests"
 
 def stop_what_killed_runs_left() -> None:
     for home in RUNS.glob("*.*"):
-        pid, _, started = home.name.partition(".")
-        if str(start_time(int(pid))) != started:
+        if not is_alive(home.name):
             Cluster(home, tools.tools_folder()).stop()
 
 
@@ -36,7 +35,7 @@ def bare_cluster() -> Iterator[Cluster]:
         return
     stop_what_killed_runs_left()
     tools.build()
-    cluster = Cluster(RUNS / f"{os.getpid()}.{start_time(os.getpid())}", tools.tools_folder())
+    cluster = Cluster(RUNS / mark_of(os.getpid()), tools.tools_folder())
     try:
         cluster.start()
         yield cluster

@@ -96,6 +96,13 @@ def test_a_killed_part_comes_back_with_its_data(part: str, bare_cluster: Cluster
     assert bare_cluster.get("namespace", namespace)["metadata"]["name"] == namespace
 
 
+def test_a_part_that_runs_is_not_started_twice(bare_cluster: Cluster) -> None:
+    before = bare_cluster.processes.pid("etcd")
+    with pytest.raises(ClusterFault, match="etcd runs already"):
+        bare_cluster.revive("etcd")
+    assert bare_cluster.processes.pid("etcd") == before
+
+
 def test_a_frozen_api_server_says_nothing_and_then_goes_on(bare_cluster: Cluster) -> None:
     bare_cluster.freeze("kube-apiserver")
     try:

@@ -26,7 +26,8 @@ NVRTC_IS_THERE = "from cuda.bindings import nvrtc; print(*nvrtc.nvrtcVersion()[1
 @pytest.fixture(scope="module")
 def strict(bare_cluster: Cluster) -> Iterator[str]:
     """A namespace that refuses every pod that is not restricted."""
-    bare_cluster.load(images.archive(*images.TARGETS))
+    with images.archive(*images.TARGETS) as archive:
+        bare_cluster.load(archive)
     name = "strict"
     bare_cluster.kubectl("create", "namespace", name)
     bare_cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
@@ -84,7 +85,8 @@ def test_a_worker_starts_with_the_kernels_of_its_image(bare_cluster: Cluster, st
 
 
 def test_the_cuda_image_has_the_compiler_of_its_kernels(bare_cluster: Cluster, strict: str) -> None:
-    bare_cluster.load(images.archive("worker-cuda"))
+    with images.archive("worker-cuda") as archive:
+        bare_cluster.load(archive)
     code, words = said(bare_cluster, strict, pod("nvrtc", "worker-cuda", command=["python", "-c", NVRTC_IS_THERE]))
     assert code == 0
     assert words.startswith("13 ")

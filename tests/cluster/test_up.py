@@ -39,7 +39,7 @@ def traces(home: Path) -> dict[str, list[str]]:
         "processes": [line for line in command_lines() if str(home) in line],
         "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if str(home) in line],
         "cgroups": [str(each) for each in cgroup_hierarchies() if (each / cluster.cgroup).exists()],
-        "files": [str(home)] if home.exists() else [],
+        "files": [str(each) for each in home.parent.glob(f"{home.name}*")],
     }
 
 

@@ -20,7 +20,8 @@ MOST_MEGABYTES = {"worker-cpu": 400, "operator": 220, "gateway": 220, "worker-cu
 @cache
 def image(target: str) -> saved.SavedImage:
     group = images.TARGETS if target in images.TARGETS else CUDA
-    return saved.read(images.archive(*group), images.name(target))
+    with images.archive(*group) as archive:
+        return saved.read(archive, images.name(target))
 
 
 @pytest.mark.parametrize("target", EVERY)
@@ -81,6 +82,7 @@ def test_only_workers_carry_the_kernels_compiler() -> None:
 
 def test_an_unchanged_source_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "input_digest", images.input_digest().lower)
-    images.archive(*images.TARGETS)
-    monkeypatch.setattr(images, "run", None)
-    assert images.archive(*images.TARGETS).is_file()
+    with images.archive(*images.TARGETS) as first:
+        monkeypatch.setattr(images, "run", None)
+        with images.archive(*images.TARGETS) as second:
+            assert second == first
