@@ -60,7 +60,7 @@ test-cluster: $(STAMP) model ## the suite on a real cluster; says what it needs 
 	$(RUN) pytest -m 'cluster and not soak' -rs
 
 .PHONY: test-soak
-test-soak: $(STAMP) model ## the cluster's long ones: silences, outages, fifty kills, a hundred pools (ten minutes)
+test-soak: $(STAMP) model ## the cluster's long ones: silences, outages, fifty kills twice, a hundred pools (twenty minutes)
 	@$(RUN) python -m decodepool_cluster build --where-possible
 	$(RUN) pytest -m soak -rs
 
