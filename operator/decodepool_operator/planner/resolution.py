@@ -14,7 +14,7 @@ from decodepool_sizing.facts import FactsError, ModelFacts
 from decodepool_operator import times
 from decodepool_operator.planner.differences import same_stamp
 from decodepool_operator.planner.state import Object, Resolution, Resolved, Resolving, Unresolved
-from decodepool_operator.planner.troubles import Look, condition_of, pod_trouble
+from decodepool_operator.planner.troubles import PULL_REASONS, Look, condition_of, pod_trouble
 from decodepool_operator.texts import steady
 
 SOURCE = "decodepool.dev/source"
@@ -86,11 +86,14 @@ def by_job(pool: Object, wanted: Object, job: Object | None, pods: tuple[Object,
     if failed is None and not same_stamp(wanted, job):
         return Reading(before or Resolving("a reader Job with the present template is made"), discards=True)
     if failed is None:
-        told = _without_image_volumes(pool, mine, key) or before or _waiting(mine, job, pool, now)
+        told = _image_fault(pool, mine, key, now) or before or _waiting(mine, job, pool, now)
         return Reading(told, due=None if mine else _late(job, now))
     due = _retry_time(pool, job, now)
     return Reading(failed, discards=now >= due, due=due)
 
+
+NO_MOUNT_SOURCE = 'mkdir ""'
+"""What a runtime that knows no image volumes says: it finds the mount's source empty."""
 
 NO_IMAGE_VOLUMES = (
     "the node's container runtime does not mount images as volumes, as containerd does since 2.1: "
@@ -98,19 +101,22 @@ NO_IMAGE_VOLUMES = (
 )
 
 
-def _without_image_volumes(pool: Object, pods: list[Object], key: str) -> Unresolved | None:
-    """Return what is to be said where a reader's container cannot be made for want of its image: such a runtime finds
-    the mount's source empty. The kubelet goes on trying.
+def _image_fault(pool: Object, pods: list[Object], key: str, now: datetime) -> Unresolved | None:
+    """Return what is to be said where the image that has the model cannot be pulled or mounted: the kubelet goes on
+    trying, and a reader's own image is not meant.
     """
-    if not pool["spec"]["model"]["source"].get("image"):
+    image = pool["spec"]["model"]["source"].get("image")
+    if not image:
         return None
-    statuses = [each for pod in pods for each in pod.get("status", {}).get("containerStatuses") or ()]
-    waits = [each.get("state", {}).get("waiting") or {} for each in statuses]
-    if not any(
-        each.get("reason") == "CreateContainerError" and 'mkdir ""' in each.get("message", "") for each in waits
-    ):
-        return None
-    return Unresolved("ImageVolumesUnsupported", f"{source_text(pool)}: {NO_IMAGE_VOLUMES}", key)
+    look = Look(pool["metadata"]["name"], now)
+    troubles = [trouble for pod in pods if (trouble := pod_trouble(pod, look))]
+    meant = tuple(f"image {image['reference']}{tag} " for tag in ("", ":latest"))
+    for each in troubles:
+        if each.reason in PULL_REASONS and each.message.startswith(meant):
+            return located(pool, Unresolved(each.reason, each.message, key))
+        if each.reason == "CreateContainerError" and NO_MOUNT_SOURCE in each.message:
+            return located(pool, Unresolved("ImageVolumesUnsupported", NO_IMAGE_VOLUMES, key))
+    return None
 
 
 def located(pool: Object, failed: Unresolved | None) -> Unresolved | None:

@@ -12,10 +12,11 @@ from decodepool_operator.planner.state import Object
 from decodepool_operator.texts import last_line, steady
 
 BENIGN_WAITS = frozenset({"ContainerCreating", "PodInitializing", "PodCreated", ""})
-PULL_WAITS = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+PULL_REASONS = frozenset({"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"})
+PULL_WAITS = PULL_REASONS | {"ErrImagePull"}
 
 
-_IMAGE = re.compile(r'image "([^"]{1,512})"')
+_IMAGE = re.compile(r'image (?:tag )?"([^"]{1,512})"')
 LONGEST_CLAUSE = 120
 
 CREATED = "PodReadyToStartContainers"
@@ -139,7 +140,7 @@ def _pull_trouble(status: Object, waiting: Object) -> Trouble:
     said = str(waiting.get("message") or "")
     named = _IMAGE.search(said)
     image = named[1] if named else status.get("image") or "its image"
-    reason = waiting["reason"] if waiting["reason"] in ("ErrImageNeverPull", "InvalidImageName") else "ImagePullBackOff"
+    reason = waiting["reason"] if waiting["reason"] in PULL_REASONS else "ImagePullBackOff"
     clause = said.rpartition(": ")[2].strip()
     why = f": {clause}" if ": " in said and len(clause) <= LONGEST_CLAUSE and '"' not in clause else ""
     return Trouble(reason, f"image {image} cannot be pulled{why}")

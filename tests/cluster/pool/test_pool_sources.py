@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -128,14 +129,19 @@ def test_a_file_on_a_claim_is_read_and_served(pools: Pools, cluster: Cluster) ->
         cluster.kubectl("delete", "pv", name, "--wait=false")
 
 
+def put_image(cluster: Cluster, name: str, model: Path, folder: Path) -> None:
+    """Put an image on the node that has a model in it and nothing else."""
+    layer, archive = io.BytesIO(), folder / f"{name.rpartition('/')[2].partition(':')[0]}.tar"
+    with tarfile.open(fileobj=layer, mode="w") as files:
+        files.add(model, f"models/{model.name}")
+    archives.write_image(archive, name, layer.getvalue(), {})
+    cluster.load(archive)
+
+
 @pytest.fixture(scope="module")
 def model_image(cluster: Cluster, tiny_models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An image on the node that has a model in it and nothing else."""
-    layer, archive = io.BytesIO(), tmp_path_factory.mktemp("images") / "tiny.tar"
-    with tarfile.open(fileobj=layer, mode="w") as files:
-        files.add(tiny_models[0], "models/tiny-1.gguf")
-    archives.write_image(archive, MODEL_IMAGE, layer.getvalue(), {})
-    cluster.load(archive)
+    """An image on the node with tiny-1.gguf in its folder models."""
+    put_image(cluster, MODEL_IMAGE, tiny_models[0], tmp_path_factory.mktemp("images"))
     return MODEL_IMAGE
 
 
@@ -163,16 +169,18 @@ def test_a_file_that_an_image_has_not_is_said_to_be_missing_in_it(model_image: s
     assert not pool.pods()
 
 
-def test_an_image_that_is_nowhere_is_named_while_it_is_waited_for(pools: Pools) -> None:
-    pool, reference = pools("imaged-nowhere").make(image("localhost/nowhere:1", "/tiny.gguf")), "localhost/nowhere:1"
-    wait_until(
-        lambda: "ImagePullBackOff" in pool.condition("ModelResolved").get("message", ""), "the kubelet's words", 60
-    )
-    told = pool.condition("ModelResolved")
-    assert (told["status"], told["reason"]) == ("Unknown", "Resolving")
-    assert f"image {reference} cannot be pulled" in told["message"]
-    assert pool.condition("Ready")["reason"] == "Resolving"
+def test_an_image_that_cannot_be_pulled_is_named_and_may_come(
+    pools: Pools, cluster: Cluster, tiny_models: list[Path], tmp_path: Path
+) -> None:
+    reference = f"localhost/late-model:{uuid.uuid4().hex[:8]}"
+    pool = pools("imaged-late").make(image(reference, "/models/tiny-1.gguf"))
+    assert f"image {reference} cannot be pulled" in pool.wait_condition("ModelResolved", "ImagePullBackOff", 60)
+    assert pool.condition("ModelResolved")["status"] == "False"
+    assert pool.condition("Ready")["reason"] == "ImagePullBackOff"
     assert not pool.pods()
+    put_image(cluster, reference, tiny_models[0], tmp_path)
+    pool.wait_ready()
+    pool.delete()
 
 
 def cut(folder: Path) -> None:
