@@ -11,14 +11,16 @@ from pathlib import Path
 from decodepool_cluster.settings import PAUSE_IMAGE
 
 BUSYBOX = Path("/bin/busybox")
+PAUSE = f"while :; do {BUSYBOX} sleep 3600 & wait; done"
+"""A shell that waits takes in whoever lost its parent, as the first process of a pod has to."""
 
 
 def write_pause(out: Path) -> None:
-    """Write the pause image: a static busybox that sleeps."""
+    """Write the pause image: a static busybox that waits."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as files:
         files.add(BUSYBOX.resolve(), "bin/busybox")
-    write_image(out, PAUSE_IMAGE, layer.getvalue(), {"Entrypoint": [str(BUSYBOX), "sleep", "infinity"]})
+    write_image(out, PAUSE_IMAGE, layer.getvalue(), {"Entrypoint": [str(BUSYBOX), "sh", "-c", PAUSE]})
 
 
 def write_image(out: Path, name: str, layer: bytes, process: dict[str, object]) -> None:

@@ -163,6 +163,25 @@ def test_a_process_in_a_pod_can_be_killed_behind_kubelets_back(bare_cluster: Clu
     wait_until(lambda: last_end().get("exitCode") == 137, "kubelet to see it")
 
 
+ORPHANS = """
+/bin/busybox sh -c '/bin/busybox sleep 1 & echo $!'
+exec /bin/busybox sleep 600
+"""
+"""The sleep of a second loses its parent at once, and its number is told."""
+
+
+def test_pause_buries_who_has_nobody_else(bare_cluster: Cluster, namespace: str) -> None:
+    """In a pod of one PID namespace it is the first process, as the real pause is."""
+    wanted = pod("orphans", command=["/bin/busybox", "sh", "-c", ORPHANS])
+    wanted["spec"]["shareProcessNamespace"] = True
+    bare_cluster.apply(wanted, namespace=namespace)
+    wait_until(lambda: is_running(bare_cluster, "orphans", namespace), "the pod to run")
+    wait_until(lambda: bare_cluster.kubectl("logs", "-n", namespace, "orphans").endswith("\n"), "the orphan's number")
+    orphan = int(bare_cluster.kubectl("logs", "-n", namespace, "orphans"))
+    looks = ["exec", "-n", namespace, "orphans", "--", "/bin/busybox", "ls", "/proc"]
+    wait_until(lambda: str(orphan) not in bare_cluster.kubectl(*looks).split(), "the orphan to be buried", 10)
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     kept = tmp_path / "thesis.txt"
     kept.touch()
