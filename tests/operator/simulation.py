@@ -69,6 +69,8 @@ class Cluster:
     """What the API server refused of the last plan, and what is wrong for every pool."""
     refuses_marks: bool = False
     quota_message: str | None = None
+    """Why no more pods of `refused_component` are made."""
+    refused_component: str = "worker"
     unschedulable: str | None = None
     """Why no pod gets a node, where it is not for want of GPUs."""
     makes_job_pods: bool = True
@@ -285,7 +287,7 @@ class Cluster:
         self._grow(name, deployment, min(room, wanted - len(new)))
 
     def _grow(self, name: str, deployment: Object, count: int) -> None:
-        refused = count > 0 and self.quota_message is not None and name.endswith("-worker")
+        refused = count > 0 and self.quota_message is not None and name.endswith(f"-{self.refused_component}")
         conditions = []
         if refused:
             message = str(self.quota_message).format(pod=f"{name}-5d{next(self.numbers) % 10}f-abcde")

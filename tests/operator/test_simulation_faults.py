@@ -124,6 +124,34 @@ def test_one_gateway_that_failed_is_removed_and_replaced_and_the_pool_stays_read
     ]
 
 
+FORBIDDEN = {
+    "no such priority": ('pods "{pod}" is forbidden: no PriorityClass with name vip was found', "FailedCreate"),
+    "a quota": ('pods "{pod}" is forbidden: exceeded quota: small, requested: pods=1', "QuotaExceeded"),
+    "a policy": ('admission webhook "policy" denied the request: gateways need a team', "FailedCreate"),
+}
+
+
+@pytest.mark.parametrize("name", FORBIDDEN)
+@pytest.mark.parametrize("had_gateways", [False, True])
+def test_gateways_that_cannot_be_made_are_told_of_in_the_words_of_who_refuses(name: str, had_gateways: bool) -> None:
+    refusal, reason = FORBIDDEN[name]
+    here = cluster(pool(), refused_component="gateway", quota_message=None if had_gateways else refusal)
+    here.run(30)
+    here.quota_message = refusal
+    here.edit(lambda spec: spec.update(gateway={"priorityClassName": "vip"}))
+    here.run(30)
+    words = refusal.partition(": ")[2]
+    assert ready(here) == ("False", reason)
+    assert words in here.condition("Ready")["message"]
+    assert (here.condition("Degraded")["status"], here.condition("Degraded")["reason"]) == ("True", reason)
+    writes = here.writes
+    here.run(60)
+    assert here.writes == writes, "what stays the same is written once"
+    here.quota_message = None
+    here.settle()
+    assert (ready(here), here.condition("Degraded")["status"]) == (("True", "AllWorkersReady"), "False")
+
+
 def test_a_repaired_spec_does_not_wait_for_the_old_ones_failures() -> None:
     fails = workers_that(
         Fate(fails="CreateFailed"), lambda pod: "--context=128" in pod["spec"]["containers"][0]["args"]

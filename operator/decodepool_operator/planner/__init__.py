@@ -9,6 +9,7 @@ Nothing here knows Kubernetes' client, a clock or a thread. `plan.plan` is the d
 | `pools`, `resolution`, `templates` | the spec; the model's facts; what a template may not say |
 | `devices`, `nodes`, `capacity` | the GPU, and where it is; a worker's plan, or why there is none |
 | `census`, `troubles`, `cache_troubles` | the pods counted, and what ails them; where that is their cache |
+| `missing_pods` | why there are not all workers or gateways |
 | `rollout`, `autoscaling` | how many there are to be, and which go first |
 | `objects/` | the pool's objects |
 | `differences`, `quantities` | whether an object has to be written |

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from decodepool_sizing.quantities import format_bytes
 
-from decodepool_operator.planner.cache_troubles import cache_trouble
 from decodepool_operator.planner.capacity import Capacity, refused_model
 from decodepool_operator.planner.census import sidecar_pods
 from decodepool_operator.planner.conditions import Finding
 from decodepool_operator.planner.devices import Refused, resource_of
 from decodepool_operator.planner.measured import TOLERATED_PERCENT, differs
-from decodepool_operator.planner.nodes import PRODUCT_LABEL, labels
+from decodepool_operator.planner.missing_pods import gateway_trouble_of, trouble_of
+from decodepool_operator.planner.nodes import PRODUCT_LABEL
 from decodepool_operator.planner.objects.model_files import model_name
 from decodepool_operator.planner.situation import Situation
 from decodepool_operator.planner.state import Object, Resolved, Unresolved
 from decodepool_operator.planner.troubles import UNSCHEDULABLE, Trouble, condition_of
-from decodepool_operator.texts import MAX_CHARACTERS, count, steady
+from decodepool_operator.texts import MAX_CHARACTERS, count
 
 OUTDATED_DEFINITION = "the installed CRD"
 """How the shell's notice begins of a definition that is older than this operator."""
@@ -39,34 +39,6 @@ def findings(seen: Situation, foreign: list[str], measured: Object | None) -> li
         _draining(seen),
         degraded,
     ]
-
-
-def trouble_of(seen: Situation) -> Trouble | None:
-    """Return what keeps the pool from having all its workers: a pod's trouble, or why pods cannot be made."""
-    live = seen.live_worker
-    if live is not None and len(seen.workers.alive) < seen.wanted:
-        refused = condition_of(live, "ReplicaFailure")
-        if refused.get("status") == "True":
-            message = steady(str(refused.get("message")), seen.pool.name)
-            return Trouble("QuotaExceeded" if "exceeded quota" in message else "FailedCreate", message)
-    if seen.failing is not None and len(seen.workers.alive) < seen.wanted:
-        return Trouble(seen.failing.reason, seen.failing.told())
-    trouble = seen.workers.trouble
-    about_cache = cache_trouble(seen, trouble)
-    if about_cache is not None:
-        return about_cache
-    if trouble is not None and trouble.reason == UNSCHEDULABLE:
-        return Trouble(trouble.reason, trouble.message + _other_products(seen))
-    return trouble
-
-
-def _other_products(seen: Situation) -> str:
-    """Return which products there are, where no node has the one that was asked for: often it is only written so."""
-    asked, nodes = seen.pool.spec.accelerator.product, seen.observed.nodes or ()
-    products = sorted({product for node in nodes if (product := labels(node).get(PRODUCT_LABEL))})
-    if asked is None or asked in products or not nodes:
-        return ""
-    return f"; no node has {PRODUCT_LABEL}={asked}: there {'are ' + ', '.join(products[:5]) if products else 'is none'}"
 
 
 def _model(seen: Situation) -> Finding:
@@ -221,7 +193,15 @@ def _unlike_the_plan(seen: Situation, measured: Object | None) -> tuple[str, str
         return "GatewaysFail", seen.gateways_failing.told()
     if trouble is not None and seen.wanted:
         return trouble.reason, trouble.message
-    return None
+    return _missing_gateways(seen) if seen.wanted else None
+
+
+def _missing_gateways(seen: Situation) -> tuple[str, str] | None:
+    trouble = gateway_trouble_of(seen)
+    if trouble is None:
+        return None
+    have = f"{len(seen.gateways.current_ready)} of {seen.pool.spec.gateway.replicas} gateways ready"
+    return trouble.reason, f"{have}: {trouble.message}"
 
 
 def _other_bits(seen: Situation) -> str | None:
@@ -281,7 +261,7 @@ def _pods_in_the_way(seen: Situation) -> tuple[str, str] | None:
 
 
 def _gateway_trouble(seen: Situation) -> tuple[str, str]:
-    trouble = seen.gateways.trouble
+    trouble = gateway_trouble_of(seen)
     if trouble is not None:
         return trouble.reason, f"no gateway is ready: {trouble.message}"
     if seen.gateways_failing is not None:
