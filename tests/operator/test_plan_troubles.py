@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from decodepool_operator import times
+from decodepool_operator.names import COMPONENT_LABEL
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.state import Object
 from decodepool_operator.planner.troubles import SLOW_CREATION_MESSAGE, Look, Trouble, pod_trouble
@@ -47,6 +48,12 @@ def running(ready_until: int) -> Object:
     container = {"name": "decodepool", "ready": False, "state": {"running": {"startedAt": times.written(START)}}}
     condition = {"type": "Ready", "status": "False", "lastTransitionTime": since}
     return pod(container, phase="Running", conditions=[condition])
+
+
+def on_lost_node(component: str) -> Object:
+    found = running(ready_until=30)
+    found["metadata"]["labels"] = {COMPONENT_LABEL: component}
+    return {**found, "spec": {"nodeName": "lost"}}
 
 
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no GPU"}
@@ -115,9 +122,13 @@ CASES: dict[str, tuple[Object, Trouble | None]] = {
         Trouble("NotReady", "a pod that was ready is not any more: its readiness probe fails"),
     ),
     "not ready since before it started": (running(ready_until=-1), None),
-    "on a lost node": (
-        {**running(ready_until=30), "spec": {"nodeName": "lost"}},
+    "a worker on a lost node": (
+        on_lost_node("worker"),
         Trouble("NodeNotReady", "the node of a worker is not ready"),
+    ),
+    "a gateway on a lost node": (
+        on_lost_node("gateway"),
+        Trouble("NodeNotReady", "the node of a gateway is not ready"),
     ),
     "on a good node": ({**running(ready_until=-1), "spec": {"nodeName": "good"}}, None),
     "created for a while": (creating(59), None),

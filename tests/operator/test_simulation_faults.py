@@ -152,6 +152,87 @@ def test_gateways_that_cannot_be_made_are_told_of_in_the_words_of_who_refuses(na
     assert (ready(here), here.condition("Degraded")["status"]) == (("True", "AllWorkersReady"), "False")
 
 
+STUCK = {
+    "its image": (Fate(pulls=False), "ImagePullBackOff", "image gateway:1 cannot be pulled"),
+    "crashes": (Fate(crashes="no such option"), "CrashLoopBackOff", "gateway ended with 1: no such option"),
+    "memory": (Fate(out_of_memory=True), "OOMKilled", "gateway was killed: it used more memory than its limit"),
+}
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_one_gateway_that_is_stuck_is_told_though_the_pool_serves(name: str) -> None:
+    fate, reason, said = STUCK[name]
+    stuck: set[str] = set()
+    here = cluster(pool(), fate=lambda pod: fate if pod["metadata"]["name"] in stuck else Fate())
+    here.settle()
+    victim = min(gateways(here))
+    stayed = gateways(here) - {victim}
+    del here.pods[victim]
+    here.run(1)
+    stuck |= gateways(here) - stayed
+    here.run(30)
+    assert ready(here) == ("True", "AllWorkersReady")
+    told = here.condition("Degraded")
+    assert (told["status"], told["reason"]) == ("True", reason)
+    assert told["message"] == f"1 of 2 gateways ready: {said}"
+    assert [event.type for event in here.events if event.reason == reason] == ["Warning"]
+    writes = here.writes
+    here.run(60)
+    assert here.writes == writes
+    stuck.clear()
+    here.settle()
+    assert here.condition("Degraded")["status"] == "False"
+
+
+def test_one_gateway_that_gets_no_node_is_told_and_no_gpu_is_waited_for() -> None:
+    here = cluster(gpu_pool(), nodes=[node("a")])
+    here.settle()
+    here.unschedulable = "0/1 nodes are available: 1 Insufficient cpu."
+    del here.pods[min(gateways(here))]
+    here.run(30)
+    told = here.condition("Degraded")
+    assert (ready(here)[0], told["reason"], here.condition("WaitingForGPU")["status"]) == (
+        "True",
+        "Unschedulable",
+        "False",
+    )
+    assert told["message"] == "1 of 2 gateways ready: 0/1 nodes are available: 1 Insufficient cpu."
+
+
+@pytest.mark.parametrize("name", STUCK)
+def test_gateways_of_before_that_serve_are_told_where_none_of_the_present_spec_does(name: str) -> None:
+    fate, reason, said = STUCK[name]
+    here = cluster(pool())
+    here.settle()
+    old = gateways(here)
+    here.fate = lambda pod: fate if pod["metadata"]["name"] in gateways(here) - old else Fate()
+    here.edit(lambda spec: spec.update(gateway={"queueSeconds": 7}))
+    here.run(40)
+    words = f"0 of 2 gateways ready with the present spec, 2 of before: {said}"
+    for condition in ("Ready", "Degraded"):
+        assert (here.condition(condition)["reason"], here.condition(condition)["message"]) == (reason, words)
+    here.fate = well
+    here.settle()
+    assert (ready(here), here.condition("Degraded")["status"]) == (("True", "AllWorkersReady"), "False")
+
+
+def test_gateways_that_are_replaced_without_trouble_are_no_fault_and_serve_meanwhile() -> None:
+    here = cluster(pool())
+    here.settle()
+    known = len(here.history)
+    here.edit(lambda spec: spec.update(gateway={"queueSeconds": 7}))
+    here.settle(check=lambda moment: require(moment.condition("Degraded")["status"] == "False", "on the way"))
+    sentences = [condition["message"] for status in here.history[known:] for condition in status["conditions"]]
+    assert "0 of 2 gateways ready with the present spec, 2 of before: it starts" in sentences
+    assert not [each for each in sentences if "no gateway is ready" in each]
+
+
+def test_a_pool_without_workers_says_nothing_of_its_gateways() -> None:
+    here = cluster(pool(suspend=True), fate=those_that("gateway", Fate(pulls=False)))
+    here.run(30)
+    assert (ready(here), here.condition("Degraded")["status"]) == (("False", "Suspended"), "False")
+
+
 def test_a_repaired_spec_does_not_wait_for_the_old_ones_failures() -> None:
     fails = workers_that(
         Fate(fails="CreateFailed"), lambda pod: "--context=128" in pod["spec"]["containers"][0]["args"]

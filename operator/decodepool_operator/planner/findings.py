@@ -200,8 +200,16 @@ def _missing_gateways(seen: Situation) -> tuple[str, str] | None:
     trouble = gateway_trouble_of(seen)
     if trouble is None:
         return None
-    have = f"{len(seen.gateways.current_ready)} of {seen.pool.spec.gateway.replicas} gateways ready"
-    return trouble.reason, f"{have}: {trouble.message}"
+    return trouble.reason, f"{_gateways_there(seen)}: {trouble.message}"
+
+
+def _gateways_there(seen: Situation) -> str:
+    pods = seen.gateways
+    if not pods.ready:
+        return "no gateway is ready"
+    have = f"{len(pods.current_ready)} of {seen.pool.spec.gateway.replicas} gateways ready"
+    before = len(pods.ready) - len(pods.current_ready)
+    return f"{have} with the present spec, {before} of before" if before else have
 
 
 def _other_bits(seen: Situation) -> str | None:
@@ -261,12 +269,12 @@ def _pods_in_the_way(seen: Situation) -> tuple[str, str] | None:
 
 
 def _gateway_trouble(seen: Situation) -> tuple[str, str]:
-    trouble = gateway_trouble_of(seen)
-    if trouble is not None:
-        return trouble.reason, f"no gateway is ready: {trouble.message}"
+    missing = _missing_gateways(seen)
+    if missing is not None:
+        return missing
     if seen.gateways_failing is not None:
-        return seen.gateways_failing.reason, f"no gateway is ready: {seen.gateways_failing.told()}"
-    return "GatewayStarting", "no gateway is ready: it starts"
+        return seen.gateways_failing.reason, f"{_gateways_there(seen)}: {seen.gateways_failing.told()}"
+    return "GatewayStarting", f"{_gateways_there(seen)}: it starts"
 
 
 def _taken(foreign: list[str]) -> str:

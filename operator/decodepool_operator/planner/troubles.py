@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from decodepool_operator import times
+from decodepool_operator.names import COMPONENT_LABEL
 from decodepool_operator.planner.state import Object
 from decodepool_operator.texts import last_line, steady
 
@@ -62,7 +63,8 @@ def pod_trouble(pod: Object, look: Look) -> Trouble | None:
 def _on_lost_node(pod: Object, look: Look) -> Trouble | None:
     if pod.get("spec", {}).get("nodeName") not in look.lost_nodes:
         return None
-    return Trouble("NodeNotReady", "the node of a worker is not ready")
+    whose = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL, "pod")
+    return Trouble("NodeNotReady", f"the node of a {whose} is not ready")
 
 
 def _no_longer_ready(pod: Object) -> Trouble | None:
