@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 import kopf
-from aiohttp import web
 
 from decodepool_operator.api.client import Api
 from decodepool_operator.api.faults import ApiFault
 from decodepool_operator.api.kinds import POD_MONITORS, SECRETS, Kind
+from decodepool_operator.connections import Connections
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.state import Object
 from decodepool_operator.shell import health as probes
@@ -238,15 +238,13 @@ class Operator:
         for key in self.store.pools():
             self.queue.add(key)
 
-    async def _serve(self) -> web.AppRunner:
-        runner = web.AppRunner(probes.application(self.health, self.metrics), access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, port=self._settings.http_port).start()
-        return runner
+    async def _serve(self) -> Connections:
+        application = probes.application(self.health, self.metrics)
+        connections = Connections(application, self._settings.http_port, probes.MOST_CONNECTIONS)
+        await connections.open()
+        return connections
 
-    async def _stop(
-        self, parts: list[asyncio.Task[None]], kopf_task: asyncio.Task[None], server: web.AppRunner
-    ) -> None:
+    async def _stop(self, parts: list[asyncio.Task[None]], kopf_task: asyncio.Task[None], server: Connections) -> None:
         failed = [task.exception() for task in (*parts, kopf_task) if task.done() and not task.cancelled()]
         for part in parts:
             part.cancel()
@@ -257,7 +255,7 @@ class Operator:
         await asyncio.gather(kopf_task, return_exceptions=True)
         self.world.resolver.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        await server.cleanup()
+        await server.close()
         for error in failed:
             if error is not None:
                 raise error

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from decodepool_operator.api.client import Api
@@ -30,6 +31,8 @@ LONGEST_LOOK_SECONDS = 900.0
 """After which a look at a pool is a hang: every request in it has its own, far shorter, limit."""
 BLIND_AUDITS = 2
 """Audits in a row that found missed changes of one kind: its watch is dead, not late."""
+MOST_CONNECTIONS = 64
+"""To probes and metrics, each of one request. All of them may be slow to take an exposition."""
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +157,13 @@ def application(health: Health, metrics: Metrics) -> web.Application:
     async def exposition(_: web.Request) -> web.Response:
         return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application()
+    @web.middleware
+    async def ends(request: web.Request, handler: Handler) -> web.StreamResponse:
+        answer = await handler(request)
+        answer.force_close()
+        return answer
+
+    app = web.Application(middlewares=[ends])
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", exposition)
