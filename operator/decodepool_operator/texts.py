@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from decodepool_sizing.errors import one_line
+
 MAX_CHARACTERS = 400
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z?|\bback-off \d+m?\d*s?\b")
 _UIDS = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _CONTAINERS = re.compile(r'container "[0-9a-f]{64}"')
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 def steady(text: str, pool_name: str) -> str:
@@ -16,10 +17,15 @@ def steady(text: str, pool_name: str) -> str:
     would be news, and wake the operator for the next.
     """
     pod = re.compile(rf"\b{re.escape(pool_name)}-(worker|gateway|reader)-[a-z0-9]{{1,10}}(-[a-z0-9]{{5}})?\b")
-    plain = _CONTROL.sub(
-        " ", pod.sub(r"\1", _CONTAINERS.sub("container …", _UIDS.sub("…", _TIMES.sub("…", text))))
-    ).strip()
+    same = pod.sub(r"\1", _CONTAINERS.sub("container …", _UIDS.sub("…", _TIMES.sub("…", text))))
+    plain = one_line(same).strip()
     return plain if len(plain) <= MAX_CHARACTERS else plain[: MAX_CHARACTERS - 1] + "…"
+
+
+def make_printable(record: object, *fields: str) -> None:
+    """Make texts of a frozen record, as it is made, one printable line each: nobody who tells it can forget to."""
+    for each in fields:
+        object.__setattr__(record, each, one_line(getattr(record, each)))
 
 
 def last_line(text: str) -> str:

@@ -7,11 +7,15 @@ import re
 from collections.abc import Sequence
 
 SHOWN_CHARACTERS = 80
+_UNUSUAL_SPACES = re.compile(r"[^\S ]+")
 _URL = re.compile(r"(?P<scheme>[^:/?#]*://)(?:[^/?#]*@)?(?P<rest>[^?#]*)")
 
 
 class BadModelFile(ValueError):
     """The bytes are not a model this project can read. The text names the key, the tensor or the offset."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 class UnknownArchitecture(BadModelFile):
@@ -47,12 +51,24 @@ class BadManifest(ValueError):
 def shown(text: str) -> str:
     """Return a name from a file as it may stand in an error: printable, on one line, not longer than a line."""
     cut = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in cut)
+    return _printable(cut)
+
+
+def one_line(text: str) -> str:
+    """Return a text from outside as it may stand in a condition, an Event or on a terminal: what breaks lines or only
+    looks like a space is one, and what else has no picture of its own, such as an escape or a turn of the direction of
+    writing, is told by its number.
+    """
+    return _printable(_UNUSUAL_SPACES.sub(" ", text))
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def told_url(url: str) -> str:
     """Return a URL as it may stand in lines that many read: without user, password, query and fragment, which may be
-    secret. What is no URL, such as a path, stays as it is.
+    secret. What is no URL, such as a path, stays as it is, but for what is not printable.
     """
     found = _URL.match(url)
-    return found["scheme"] + found["rest"] if found else url
+    return one_line(found["scheme"] + found["rest"] if found else url)

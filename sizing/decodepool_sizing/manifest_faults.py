@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from decodepool_sizing.errors import told_url
+from decodepool_sizing.errors import one_line, told_url
 
 
 def fault_lines(error: ValidationError, root: type[BaseModel]) -> list[str]:
@@ -19,7 +19,7 @@ def fault_lines(error: ValidationError, root: type[BaseModel]) -> list[str]:
 
 def _line(fault: ErrorDetails, root: type[BaseModel]) -> str:
     path = ".".join(str(part) for part in fault["loc"]) or "manifest"
-    return " ".join(f"{path}: {_reason(fault, root)}".split())
+    return one_line(" ".join(f"{path}: {_reason(fault, root)}".split()))
 
 
 def _reason(fault: ErrorDetails, root: type[BaseModel]) -> str:

@@ -124,8 +124,9 @@ class HttpReader:
 
     def _check_unchanged(self, total: int, tag: str | None) -> None:
         identity = f"{total} bytes, {tag}"
-        if self._identity not in (None, identity):
-            raise BadModelFile(f"the file changed while its header was read: {self._identity}, then {identity}")
+        if self._identity is not None and self._identity != identity:
+            before, now = shown(self._identity), shown(identity)
+            raise BadModelFile(f"the file changed while its header was read: {before}, then {now}")
         self._identity, self.file_bytes = identity, total
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 
 from decodepool_operator import times
 from decodepool_operator.planner.state import Event, Object
+from decodepool_operator.texts import make_printable
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -22,12 +23,15 @@ GOOD_WHEN_FALSE = frozenset({"WaitingForGPU", "Draining", "Degraded"})
 
 @dataclass(frozen=True)
 class Finding:
-    """One condition, before it is known since when."""
+    """One condition, before it is known since when. Its texts are made one printable line each, whoever wrote them."""
 
     type: str
     status: Truth
     reason: str
     message: str
+
+    def __post_init__(self) -> None:
+        make_printable(self, "reason", "message")
 
 
 def with_times(findings: Iterable[Finding], before: Object, generation: int, now: datetime) -> list[Object]:

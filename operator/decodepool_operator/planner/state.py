@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from decodepool_sizing.facts import ModelFacts
 
+from decodepool_operator.texts import make_printable
+
 Object = dict[str, Any]
 """A Kubernetes object as the API speaks it."""
 
@@ -118,11 +120,16 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell about the pool. Equal ones are folded by the shell."""
+    """Something to tell about the pool. Equal ones are folded by the shell. Its texts are made one printable line each,
+    whoever wrote them.
+    """
 
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
+
+    def __post_init__(self) -> None:
+        make_printable(self, "reason", "message")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from decodepool_sizing.errors import one_line
+
 from decodepool_operator import times
 from decodepool_operator.names import COMPONENT_LABEL
 from decodepool_operator.planner.state import Object
@@ -57,7 +59,7 @@ def pod_trouble(pod: Object, look: Look) -> Trouble | None:
         or _stalled(pod, look.now)
         or _no_longer_ready(pod)
     )
-    return found and Trouble(found.reason, steady(found.message, look.pool_name))
+    return found and Trouble(one_line(found.reason), steady(found.message, look.pool_name))
 
 
 def _on_lost_node(pod: Object, look: Look) -> Trouble | None:

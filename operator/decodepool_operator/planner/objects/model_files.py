@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from decodepool_sizing.errors import one_line
 from decodepool_sizing.model_source import HTTPSource
 
 from decodepool_operator.names import WORKER
@@ -59,7 +60,7 @@ def model_name(pool: Pool) -> str:
         if source.http
         else (source.host_path or source.pvc or source.image).path  # type: ignore[union-attr] # one of the four is there
     )
-    return (PurePosixPath(path).name or "model").removesuffix(".gguf")[:128]
+    return one_line((PurePosixPath(path).name or "model").removesuffix(".gguf"))[:128]
 
 
 def cache_claim(pool: Pool) -> Object | None:
