@@ -9,7 +9,7 @@ from decodepool_sizing.errors import one_line
 MAX_CHARACTERS = 400
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*Z?|\bback-off \d+m?\d*s?\b")
 _UIDS = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
-_CONTAINERS = re.compile(r'container "[0-9a-f]{64}"')
+_CONTAINERS = re.compile(r'\b(container|task) "[0-9a-f]{64}"')
 
 
 def steady(text: str, pool_name: str) -> str:
@@ -17,7 +17,7 @@ def steady(text: str, pool_name: str) -> str:
     would be news, and wake the operator for the next.
     """
     pod = re.compile(rf"\b{re.escape(pool_name)}-(worker|gateway|reader)-[a-z0-9]{{1,10}}(-[a-z0-9]{{5}})?\b")
-    same = pod.sub(r"\1", _CONTAINERS.sub("container …", _UIDS.sub("…", _TIMES.sub("…", text))))
+    same = pod.sub(r"\1", _CONTAINERS.sub(r"\1 …", _UIDS.sub("…", _TIMES.sub("…", text))))
     plain = one_line(same).strip()
     return plain if len(plain) <= MAX_CHARACTERS else plain[: MAX_CHARACTERS - 1] + "…"
 

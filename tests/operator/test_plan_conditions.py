@@ -121,6 +121,25 @@ def test_secrets_in_a_url_are_not_told() -> None:
     assert source_text(raw) == "https://hub.example:8443/a/b.gguf"
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("tiny.gguf", "tiny"),
+        ("my%20model.Q4_K.gguf", "my model.Q4_K"),
+        ("a%0AReady%20True%1b%5b31m.gguf", "a Ready True\\x1b[31m"),
+        ("a%2f.gguf", "model"),
+        ("%0a.gguf", "model"),
+        ("", "model"),
+        ("x" * 500, "x" * 128),
+    ],
+)
+def test_a_model_has_a_name_of_one_line(file: str, name: str) -> None:
+    raw = pool(model={"source": {"http": {"url": f"http://models.example/{file}"}}})
+    found = look(raw)
+    assert found.status["model"]["name"] == name
+    assert told(found, "ModelResolved")["message"].startswith(f"{name}: llama, 2 layers")
+
+
 def test_a_spec_that_this_operator_does_not_know_touches_nothing() -> None:
     raw = pool()
     raw["spec"]["futureField"] = 1
@@ -224,6 +243,8 @@ STEADY = {
     "back-off 5m0s restarting": "… restarting",
     "at 2026-01-01T00:00:00.123Z": "at …",
     "uid 0f7f4c9e-0000-4000-8000-0123456789ab": "uid …",
+    f'failed to create containerd container "{"0f" * 32}": no': "failed to create containerd container …: no",
+    f'failed to start containerd task "{"3b" * 32}": no': "failed to start containerd task …: no",
     "two\nlines": "two lines",
     "other-worker-5d8f-x2vbn": "other-worker-5d8f-x2vbn",
 }

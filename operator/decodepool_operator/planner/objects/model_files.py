@@ -60,7 +60,7 @@ def model_name(pool: Pool) -> str:
         if source.http
         else (source.host_path or source.pvc or source.image).path  # type: ignore[union-attr] # one of the four is there
     )
-    return one_line((PurePosixPath(path).name or "model").removesuffix(".gguf"))[:128]
+    return one_line(PurePosixPath(path).name.removesuffix(".gguf")).strip()[:128] or "model"
 
 
 def cache_claim(pool: Pool) -> Object | None:
