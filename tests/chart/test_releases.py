@@ -233,6 +233,22 @@ def test_releases_for_different_namespaces_stand_side_by_side(release: Release) 
         )
 
 
+LIKE_AN_OPERATOR = {
+    "app.kubernetes.io/name": "decodepool",
+    "app.kubernetes.io/component": "operator",
+    "app.kubernetes.io/instance": "fake",
+}
+
+
+@pytest.mark.usefixtures("teams")
+def test_whoever_may_make_a_deployment_keeps_no_release_from_its_upgrade(release: Release) -> None:
+    release.install()
+    release.server.kubectl("create", "deployment", "fake", "--image=x", "--replicas=0", "-n", "team")
+    labels = [f"{name}={value}" for name, value in LIKE_AN_OPERATOR.items()]
+    release.server.kubectl("label", "deployment", "fake", "-n", "team", "--overwrite", *labels)
+    release.helm("upgrade", str(CHART), "--reuse-values")
+
+
 ASKED = {
     "make a Deployment": (["create", "deployments"], True, True),
     "patch a pool's status": (["patch", "decodepools", "--subresource=status"], True, True),
