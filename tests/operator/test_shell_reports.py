@@ -50,6 +50,7 @@ class Room:
     keys: str | None = None
     changes: list[PoolKey] = field(default_factory=list)
     asked: list[str | None] = field(default_factory=list)
+    timeout_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         self.store = Store()
@@ -76,7 +77,7 @@ class Room:
             port = runner.addresses[0][1]
             monkeypatch.setattr(module, "WORKER_PORT", port)
             monkeypatch.setattr(module, "GATEWAY_PORT", port)
-            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.5)) as session:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout_seconds)) as session:
                 for _ in range(times):
                     await self.reports.poll(session)
             await runner.cleanup()
@@ -163,7 +164,7 @@ BAD = [
 
 @pytest.mark.parametrize("answer", BAD, ids=lambda each: each.__name__)
 def test_a_worker_that_does_not_say_is_missing_and_not_zero(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = Room(answer)
+    room = Room(answer, timeout_seconds=0.5 if answer is hangs else 10)
     room.store.put(PODS, pod())
     room.poll(monkeypatch)
     assert room.reports.of(KEY) == {}
