@@ -39,7 +39,7 @@ demo: model ## serve examples/smollm2.yaml, stream an answer, keep serving
 	@$(RUN) python examples/demo.py
 
 .PHONY: check
-check: lint ## lint, types, contracts, fast tests: about three minutes
+check: lint ## lint, types, contracts, fast tests: about five minutes
 	$(RUN) pytest -m 'not slow and not model and not cluster'
 
 .PHONY: lint
