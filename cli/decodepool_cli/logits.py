@@ -28,7 +28,9 @@ DEFAULT_ROWS = 32
 def logits(
     *,
     file: ModelPath,
-    out: Annotated[Path, typer.Option(metavar="FILE.npy", help="Where the array goes: float32 [tokens, vocabulary].")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE.npy", help="Where the array goes: float32 \\[tokens, vocabulary].")
+    ],
     tokens: Annotated[str | None, typer.Option(metavar="1,2,3", help="Token ids.")] = None,
     text: Annotated[str | None, typer.Option(help="A text, tokenized as the file says.")] = None,
     special: Special = False,

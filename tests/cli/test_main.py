@@ -28,6 +28,10 @@ def test_help_lists_the_commands_and_imports_none(call: Call, monkeypatch: pytes
     assert all(re.search(rf"^  {name} ", done.out, re.M) for name in ("inspect", "plan"))
 
 
+def test_brackets_in_help_are_shown_and_no_marks_for_the_terminal(call: Call) -> None:
+    assert "[tokens, vocabulary]" in call("logits", "--help").out
+
+
 def test_no_command_is_bad_usage_and_shows_the_help(call: Call) -> None:
     done = call()
     assert (done.code, done.out) == (2, "")
