@@ -57,6 +57,13 @@ def test_script_page_and_style_speak_of_the_same_things() -> None:
     assert "innerHTML" not in script
 
 
+def test_what_a_pill_says_is_no_class_of_anything_else() -> None:
+    style = page("pool.css")
+    pills = set(re.findall(r"\.pill\.([\w-]+)", style))
+    assert {"ready", "empty"} <= pills
+    assert not pills & set(re.findall(r"^\.([\w-]+) \{", style, re.M))
+
+
 def ids(live: Any) -> list[str]:
     """Of the sessions that are shown."""
     return [session["id"] for worker in live["workers"] for session in worker["sessions"]["list"]]

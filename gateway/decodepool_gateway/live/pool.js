@@ -17,6 +17,11 @@ function element(tag, className, ...children) {
   return made;
 }
 
+function titled(made, title) {
+  made.title = title;
+  return made;
+}
+
 const whole = (count) => count.toLocaleString("en");
 const short = (value) => (value >= 100 ? whole(Math.round(value)) : value.toFixed(1));
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
@@ -150,8 +155,7 @@ function spark(values, top) {
 }
 
 function card(worker, top) {
-  const name = element("span", "who", worker.name);
-  name.title = worker.name;
+  const name = titled(element("span", "who", worker.told), worker.name);
   const head = element("div", "top", name, element("span", `pill ${worker.state}`, worker.state));
   if (!worker.sessions) return element("div", "worker", head, element("p", "absent", ABSENT[worker.state] || ""));
   const rate = worker.tokens_per_second[worker.tokens_per_second.length - 1] || 0;
@@ -185,7 +189,7 @@ function rates(list) {
   const now = new Map();
   const found = list.map(({ worker, session }) => {
     if (session.state !== "decoding" && session.state !== "prefilling") return null;
-    const name = `${worker}/${session.id}`;
+    const name = `${worker.name}/${session.id}`;
     const count = session.state === "decoding" ? session.length : session.evaluated;
     const points = [...(seen.get(name) || []), { state: session.state, age: session.age_seconds, count }].filter(
       ({ state, age }) => state === session.state && age > session.age_seconds - RATE_SECONDS,
@@ -214,7 +218,7 @@ function row({ worker, session }, rate) {
     "tr",
     session.state,
     element("td", "name", element("i", "dot"), element("code", "", session.id), ...parent),
-    element("td", "host", worker),
+    titled(element("td", "host", worker.told), worker.name),
     element("td", "state", session.state),
     element("td", "bar-cell", bar(session)),
     element("td", "number", `${whole(session.length)} / ${whole(session.context_tokens)}`),
@@ -224,7 +228,7 @@ function row({ worker, session }, rate) {
 }
 
 function sessions(all, history) {
-  const list = all.flatMap((worker) => worker.sessions.list.map((session) => ({ worker: worker.name, session })));
+  const list = all.flatMap((worker) => worker.sessions.list.map((session) => ({ worker, session })));
   list.sort((a, b) => b.session.age_seconds - a.session.age_seconds);
   const shown = list.slice(0, SHOWN_ROWS);
   const speeds = rates(shown);
@@ -234,7 +238,7 @@ function sessions(all, history) {
   chart("sessions-chart", history.map((point) => Math.min(point.sessions, capacity)), "places", capacity);
   $("sessions").replaceChildren(...shown.map((each, i) => row(each, speeds[i])));
   $("table").hidden = !active;
-  $("empty").hidden = active > 0;
+  $("no-sessions").hidden = active > 0;
   const cut = active > shown.length ? `the oldest ${whole(shown.length)} of ${whole(active)}; ` : "";
   $("sessions-note").textContent = active ? `${cut}ids are cut short: a whole one is its session's key` : "";
 }
@@ -243,7 +247,7 @@ function sessions(all, history) {
 
 const NOTICES = {
   connecting: "Waiting for the gateway's first answer.",
-  empty: "The pool has no worker. New sessions wait for one, for a while.",
+  empty: "The pool has no worker: it is suspended or scaled to 0, or no node runs one yet. Its conditions say which: kubectl describe dpool. New sessions wait for a worker, for a while.",
   unready: "No worker takes sessions yet. The page fills by itself as soon as one has loaded its model.",
   lost: "The gateway does not answer. Asking again every second.",
 };
@@ -271,10 +275,18 @@ function names(live, told) {
   $("fingerprint").textContent = common(told, "system_fingerprint") || "workers differ: so may their streams";
 }
 
+// What a pool's workers are all called before what tells them apart is left out; the whole name is a title.
+function toldOf(pool, name) {
+  const front = `${pool}-worker-`;
+  return name.startsWith(front) ? name.slice(front.length) : name;
+}
+
 function draw(live) {
+  for (const worker of live.workers) worker.told = toldOf(live.pool, worker.name);
   const told = live.workers.filter((worker) => worker.sessions);
   const ready = live.workers.filter((worker) => worker.state === "ready").length;
-  phase(ready ? "ready" : live.workers.length ? "unready" : "empty", ready ? `${ready} of ${plural(live.workers.length, "worker")} ready` : "");
+  const words = ready ? `${ready} of ${plural(live.workers.length, "worker")} ready` : live.workers.length ? "" : "no worker";
+  phase(ready ? "ready" : live.workers.length ? "unready" : "empty", words);
   names(live, told);
   $("main").hidden = !live.workers.length;
   const tokens = added(told.map((worker) => worker.tokens_per_second));
