@@ -110,7 +110,8 @@ class HttpReader:
     def _checked_length(self, answer: Any, offset: int, length: int) -> int:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
             raise BadModelFile(
-                "the server ignores Range requests, so the header alone cannot be read: download the file"
+                "the server ignores Range requests, so the header alone cannot be read: "
+                "put the file where they are served, or on a disk or claim"
             )
         text = answer.headers.get("Content-Range") or ""
         match = _CONTENT_RANGE.fullmatch(text)

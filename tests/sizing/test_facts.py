@@ -127,7 +127,7 @@ SERVERS = {
     "the server answers 403 Forbidden": "Unauthorized",
     "the server answers 500 Internal Server Error": "ServerRefused",
     "cannot be fetched: Connection refused": "Unreachable",
-    "the server ignores Range requests, so the header alone cannot be read: download the file": "RangesUnsupported",
+    "the server ignores Range requests, so the header alone cannot be read: put the file": "RangesUnsupported",
     "the server's Content-Range is '', which does not tell the file's size": "RangesUnsupported",
     "the file changed while its header was read: 1 bytes, None, then 2 bytes, None": "FileChanged",
 }

@@ -156,7 +156,7 @@ def cuts_the_body(handler: BaseHTTPRequestHandler) -> bool:
 
 
 MISDEEDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "ignores ranges": (ignores_range, "the server ignores Range requests"),
+    "ignores ranges": (ignores_range, "put the file where they are served, or on a disk or claim"),
     "no total": (lambda h: send(h, tiny(), 0, "*"), "Content-Range does not tell the file's size"),
     "another range": (lambda h: send(h, tiny()[5:], 5, len(tiny())), "was asked for bytes 0-262143 and sent 5-"),
     "less than asked": (lambda h: send(h, tiny()[:50], 0, len(tiny())), "was asked for bytes 0-262143 and sent 0-49"),
