@@ -223,7 +223,7 @@ def test_gateways_that_are_replaced_without_trouble_are_no_fault_and_serve_meanw
     here.edit(lambda spec: spec.update(gateway={"queueSeconds": 7}))
     here.settle(check=lambda moment: require(moment.condition("Degraded")["status"] == "False", "on the way"))
     sentences = [condition["message"] for status in here.history[known:] for condition in status["conditions"]]
-    assert "0 of 2 gateways ready with the present spec, 2 of before: it starts" in sentences
+    assert "0 of 2 gateways ready with the present spec, 2 of before: still starting" in sentences
     assert not [each for each in sentences if "no gateway is ready" in each]
 
 

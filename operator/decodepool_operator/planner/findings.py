@@ -274,7 +274,7 @@ def _gateway_trouble(seen: Situation) -> tuple[str, str]:
         return missing
     if seen.gateways_failing is not None:
         return seen.gateways_failing.reason, f"{_gateways_there(seen)}: {seen.gateways_failing.told()}"
-    return "GatewayStarting", f"{_gateways_there(seen)}: it starts"
+    return "GatewayStarting", f"{_gateways_there(seen)}: still starting"
 
 
 def _taken(foreign: list[str]) -> str:
