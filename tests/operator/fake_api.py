@@ -121,5 +121,8 @@ def _key(body: Object) -> tuple[str, str, str]:
 def _merged(body: Object, patch: Object) -> Object:
     made = copy.deepcopy(body)
     for key, value in patch.items():
+        if value is None:
+            made.pop(key, None)
+            continue
         made[key] = _merged(made.get(key) or {}, value) if isinstance(value, dict) else value
     return made

@@ -17,8 +17,19 @@ from functools import partial
 from typing import Any
 
 from decodepool_operator import times
+from decodepool_operator.planner.differences import APPLIED
+from decodepool_operator.planner.objects.common import template_digest
 from decodepool_operator.planner.plan import plan
-from decodepool_operator.planner.state import Decision, Images, Object, Observed, Plan, Resolution, WorkerReport
+from decodepool_operator.planner.state import (
+    Decision,
+    Images,
+    Object,
+    Observed,
+    Plan,
+    Reference,
+    Resolution,
+    WorkerReport,
+)
 from decodepool_sizing.status import DecodePoolStatus
 
 from tests.operator.pods import GPU, component_of, defaulted, first_to_go, gpus_of, is_going, is_ready
@@ -73,6 +84,8 @@ class Cluster:
     refused_component: str = "worker"
     unschedulable: str | None = None
     """Why no pod gets a node, where it is not for want of GPUs."""
+    refused_template: str | None = None
+    """Why the API server takes no other template of workers than the one it has."""
     makes_job_pods: bool = True
     now: datetime = START
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -203,8 +216,10 @@ class Cluster:
     def _writes_of(self, found: Plan) -> Iterator[Callable[[], None]]:
         for name, marks in found.annotate:
             yield partial(self._annotate, name, marks)
+        if found.shrink is not None:
+            yield partial(self._shrink, *found.shrink)
         for each in found.apply:
-            yield partial(self._apply, each)
+            yield partial(self._refuse_or_apply, each)
         for reference in found.delete:
             yield partial(self._delete, reference.kind, reference.name, reference.uid)
         if found.replicas is not None:
@@ -222,6 +237,23 @@ class Cluster:
         DecodePoolStatus.model_validate(status)  # the API server drops what its schema does not have
         self.pool["status"] = copy.deepcopy(status)
         self.history.append(copy.deepcopy(status))
+
+    def _shrink(self, reference: Reference, replicas: int) -> None:
+        deployment = self.objects[reference.kind, reference.name]
+        assert reference.uid == deployment["metadata"]["uid"]
+        assert replicas < deployment["spec"]["replicas"], "never upwards"
+        deployment["spec"]["replicas"] = replicas
+        deployment["metadata"]["annotations"].pop(APPLIED, None)
+
+    def _refuse_or_apply(self, wanted: Object) -> None:
+        live = self.objects.get((wanted["kind"], wanted["metadata"]["name"]))
+        is_workers = wanted["kind"] == "Deployment" and wanted["metadata"]["name"].endswith("-worker")
+        refusal = f"Deployment {wanted['metadata']['name']}: Invalid: {self.refused_template}"
+        self.faults = tuple(each for each in self.faults if not is_workers or not each.startswith("Deployment"))
+        if is_workers and self.refused_template and live and template_digest(live) != template_digest(wanted):
+            self.faults = (*self.faults, refusal)
+        else:
+            self._apply(wanted)
 
     def _apply(self, wanted: Object) -> None:
         key = (wanted["kind"], wanted["metadata"]["name"])

@@ -103,7 +103,7 @@ def test_a_spec_that_cannot_be_is_told_beside_what_runs() -> None:
     here.edit(lambda spec: spec.update(accelerator=TOO_LITTLE))
     here.settle()
     (why,) = told(here)
-    assert why.startswith("CannotFit: what runs is left as it is: ")
+    assert why.startswith("CannotFit: what runs keeps its template: ")
 
 
 def scaled(**parts: Any) -> Cluster:

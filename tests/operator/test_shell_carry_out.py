@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import CHILDREN, POOLS, Kind, kind_of
+from decodepool_operator.planner.differences import needs_writing, same_stamp, stamped
 from decodepool_operator.planner.state import Object, Plan, Reference
 from decodepool_operator.shell.carry_out import FORCE_WINDOW_SECONDS, FORCES, Carrier, Forces, Outcome, PoolChangedError
 from decodepool_operator.shell.metrics import Metrics
@@ -49,21 +50,73 @@ def room() -> Room:
 
 def test_a_plan_is_carried_out_in_the_order_of_its_fields(room: Room) -> None:
     room.api.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "team"}})
+    room.api.put(child(room.raw, "big"))
     outcome = room.do(
         Plan(
             annotate=(("p", {"cost": "1"}),),
+            shrink=(Reference("apps/v1", "Deployment", "big"), 1),
             apply=(child(room.raw),),
             delete=(Reference("batch/v1", "Job", "old"),),
             replicas=2,
         )
     )
-    assert room.writes() == [("merge", "p"), ("apply", "chat-worker"), ("delete", "old"), ("scale", "chat")]
+    assert room.writes() == [
+        ("merge", "p"),
+        ("merge", "big"),
+        ("apply", "chat-worker"),
+        ("delete", "old"),
+        ("scale", "chat"),
+    ]
     assert outcome.faults == []
-    assert [body["metadata"]["name"] for body in outcome.written] == ["p", "chat-worker"]
+    assert [body["metadata"]["name"] for body in outcome.written] == ["p", "big", "chat-worker"]
 
 
 def test_a_pod_that_is_gone_is_no_fault(room: Room) -> None:
     assert room.do(Plan(annotate=(("gone", {"cost": "1"}),))).faults == []
+
+
+def shrinking(found: Object) -> Plan:
+    return Plan(shrink=(Reference("apps/v1", "Deployment", "chat-worker", found["metadata"]["uid"]), 1))
+
+
+def test_a_deployment_is_shrunk_without_its_template_and_is_then_no_longer_what_was_applied(room: Room) -> None:
+    template = {"spec": {"containers": [{"name": "decodepool"}]}}
+    wanted = stamped(child(room.raw, replicas=3, template=template))
+    assert room.do(shrinking(room.api.put(wanted))).faults == []
+    live = room.api.of("Deployment")[0]
+    assert live["spec"] == {"replicas": 1, "template": template}
+    assert (needs_writing(wanted, live), same_stamp(wanted, live)) == (True, False)
+
+
+@pytest.mark.parametrize("refusal", [Refusal.NOT_FOUND, Refusal.STALE])
+def test_a_deployment_that_is_gone_or_another_by_now_is_not_shrunk(room: Room, refusal: Refusal) -> None:
+    found = room.api.put(child(room.raw, replicas=3))
+    room.api.refuse("merge", "chat-worker", ApiFault(refusal, "another uid"))
+    assert room.do(shrinking(found)).faults == []
+    assert room.api.of("Deployment")[0]["spec"] == {"replicas": 3}
+
+
+def test_who_makes_a_deployment_larger_again_and_again_is_told_of_and_not_fought(room: Room) -> None:
+    found = room.api.put(child(room.raw, replicas=3))
+    faults = [room.do(shrinking(found)).faults for _ in range(FORCES + 2)]
+    assert len(room.writes()) == FORCES
+    assert (
+        faults[-2:]
+        == [["Deployment chat-worker: FieldConflict: spec.replicas: somebody writes it again and again"]] * 2
+    )
+
+
+def test_a_size_that_this_operator_wrote_by_itself_is_nobodys_contest(room: Room) -> None:
+    """The API server takes what one manager applied and what it patched for two managers' doing."""
+    own = ApiFault(
+        Refusal.FIELD_CONFLICT, "1 conflict", fields=('.spec.replicas: conflict with "decodepool-operator"',)
+    )
+    for _ in range(FORCES + 2):
+        room.api.refuse("apply", "chat-worker", own)
+        assert room.do(Plan(apply=(child(room.raw),))).faults == []
+    room.api.refuse("apply", "chat-worker", CONFLICT)
+    room.do(Plan(apply=(child(room.raw),)))
+    assert room.forces.may_force(DEPLOYMENT, "team", "chat-worker", 1), "it counted as none of the contests"
 
 
 def test_a_field_taken_by_somebody_is_taken_back(room: Room) -> None:

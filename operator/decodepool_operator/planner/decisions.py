@@ -13,7 +13,7 @@ from decodepool_operator import times
 from decodepool_operator.names import GATEWAY, WORKER
 from decodepool_operator.planner.devices import Refused
 from decodepool_operator.planner.differences import agrees, same_stamp
-from decodepool_operator.planner.objects.common import TEMPLATE
+from decodepool_operator.planner.objects.common import TEMPLATE, template_digest
 from decodepool_operator.planner.rollout import Failures
 from decodepool_operator.planner.situation import Key, Situation
 from decodepool_operator.planner.state import Decision, Object
@@ -32,10 +32,12 @@ def decisions(seen: Situation, applied: Iterable[Object]) -> Iterator[Decision]:
         yield from _failed(failing)
         if key in written:
             yield from _written(seen, component, written[key], seen.live.get(key))
+        elif component == WORKER and seen.live_worker is not None and seen.shrinks_to is not None:
+            yield _scaled(seen, component, seen.live_worker["spec"].get("replicas"), seen.shrinks_to)
     yield from _held(seen)
     yield from _autoscaled(seen)
     if isinstance(seen.capacity, Refused) and seen.live_worker is not None and not seen.pool.spec.suspend:
-        yield Decision("keep", f"{seen.capacity.reason}: what runs is left as it is: {seen.capacity.message}")
+        yield Decision("keep", f"{seen.capacity.reason}: what runs keeps its template: {seen.capacity.message}")
 
 
 def _repaired(seen: Situation, written: Mapping[Key, Object]) -> Iterator[Decision]:
@@ -58,12 +60,16 @@ def _written(seen: Situation, component: str, wanted: Object, live: Object | Non
         yield Decision("create", f"{component}s" + (f" of {count(what, 'session')}" if what else ""), None, after)
         return
     before = live["spec"].get("replicas")
-    if _digest(wanted) != _digest(live):
+    if template_digest(wanted) != template_digest(live):
         parts = ", ".join(changed_parts(wanted["spec"]["template"], live["spec"]["template"])) or "less than before"
         why = f"generation {seen.pool.generation}" if seen.pool.spec_changed else "not by the spec"
         yield Decision("rollout", f"{component}s: {why}: {parts}")
     if before != after:
-        yield Decision("scale", f"{component}s: {_why(seen, component, after)}", before, after)
+        yield _scaled(seen, component, before, after)
+
+
+def _scaled(seen: Situation, component: str, before: int | None, after: int) -> Decision:
+    return Decision("scale", f"{component}s: {_why(seen, component, after)}", before, after)
 
 
 def _why(seen: Situation, component: str, after: int) -> str:
@@ -73,10 +79,6 @@ def _why(seen: Situation, component: str, after: int) -> str:
     if component == GATEWAY:
         return "as the spec says"
     return "suspend is true" if seen.pool.spec.suspend else f"{seen.wanted} wanted"
-
-
-def _digest(deployment: Object) -> Any:
-    return (deployment["spec"]["template"]["metadata"].get("annotations") or {}).get(TEMPLATE)
 
 
 def _held(seen: Situation) -> Iterator[Decision]:

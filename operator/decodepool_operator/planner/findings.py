@@ -242,12 +242,12 @@ def _ready(seen: Situation, before: list[Finding], foreign: list[str]) -> Findin
 def _in_the_way(seen: Situation, before: list[Finding], foreign: list[str]) -> tuple[str, str] | None:
     """Return the first thing that keeps the pool from being ready."""
     if seen.pool.spec.suspend:
-        return "Suspended", "suspended: no workers run"
+        return "Suspended", f"suspended: {_still_there(seen)}"
     blocked = next((each for each in before if each.status != "True"), None)
     if blocked is not None and blocked.status == "False":
         return blocked.reason, blocked.message
     if blocked is None and not seen.wanted and not _ready_sidecars(seen):
-        return "NoReplicas", "replicas is 0: no workers run"
+        return "NoReplicas", f"replicas is 0: {_still_there(seen)}"
     if foreign:
         return "NameTaken", _taken(foreign)
     if blocked is None and not seen.wanted:
@@ -255,6 +255,11 @@ def _in_the_way(seen: Situation, before: list[Finding], foreign: list[str]) -> t
     waits = (blocked.reason, blocked.message) if blocked else _pods_in_the_way(seen)
     refused = _refused_objects(seen) if waits else None
     return refused if refused is not None and refused[0] == "ApplyFailed" else waits
+
+
+def _still_there(seen: Situation) -> str:
+    there = len(seen.workers.alive) + len(seen.workers.draining)
+    return f"{count(there, 'worker')} not gone yet" if there else "no workers run"
 
 
 def _ready_sidecars(seen: Situation) -> int:

@@ -59,7 +59,8 @@ def _plan(seen: Situation) -> Plan:
     status = status_of(seen, found, measured)
     apply = tuple(each for each in mine if needs_writing(each, seen.live.get(_key(each))))
     return Plan(
-        annotate=tuple(seen.costs) if seen.worker is not None else (),
+        annotate=tuple(seen.costs),
+        shrink=_shrink(seen),
         apply=apply,
         delete=tuple(_deletions(seen, {_key(each) for each in wanted})),
         replicas=seen.wish.replicas,
@@ -92,6 +93,12 @@ def _wanted(seen: Situation) -> Iterator[Object]:
         yield seen.worker
 
 
+def _shrink(seen: Situation) -> tuple[Reference, int] | None:
+    if seen.live_worker is None or seen.shrinks_to is None:
+        return None
+    return _reference(seen.live_worker), seen.shrinks_to
+
+
 def _as_bound(claim: Object, live: Object | None) -> Object:
     """Return a claim as it may still be asked for: of one that exists, nothing may change but its size upwards."""
     if live is None:
@@ -111,8 +118,8 @@ def _deletions(seen: Situation, wanted: set[Key]) -> Iterator[Reference]:
 def _is_kept(seen: Situation, key: Key) -> bool:
     """Say whether something stays that the spec, as it is, would not make.
 
-    A spec that cannot be planned changes nothing of what runs: only `suspend` ends it. A reader Job stays until it has
-    been read, or its failure is old.
+    A spec that cannot be planned changes nothing of what runs but how many are too many: only `suspend` ends it. A
+    reader Job stays until it has been read, or its failure is old.
     """
     if key == ("Job", seen.pool.child(READER)):
         return not seen.reading.discards

@@ -7,13 +7,14 @@ from datetime import datetime
 
 from decodepool_sizing.facts import ModelFacts
 
-from decodepool_operator.names import COMPONENT_LABEL, GATEWAY, READER, WORKER
+from decodepool_operator.names import COMPONENT_LABEL, GATEWAY, READER, WORKER, is_owned
 from decodepool_operator.planner.autoscaling import Wish, wish
 from decodepool_operator.planner.capacity import Capacity, planned_for, refused_model
 from decodepool_operator.planner.census import Census, census
 from decodepool_operator.planner.devices import Refused
 from decodepool_operator.planner.differences import stamped
 from decodepool_operator.planner.nodes import lost
+from decodepool_operator.planner.objects.common import template_digest
 from decodepool_operator.planner.objects.gateway import gateway_deployment, gateway_template, renewed_account
 from decodepool_operator.planner.objects.reader_job import reader_job
 from decodepool_operator.planner.objects.worker import worker_deployment, worker_template
@@ -43,7 +44,8 @@ class Situation:
     `facts` None: the model is not known. `capacity` None: not planned, yet or because the workers' engine refuses the
     model (`refused_model`). `worker` and `gateway` are the Deployments as they should be, None where nothing is to be
     changed. `costs` have to be known to the ReplicaSet controller before it is told to shrink: until they are, nothing
-    shrinks, and neither before `silence` is over.
+    shrinks, and neither before `silence` is over. `shrinks_to`: the size that the live workers' Deployment is given by
+    itself, None where it is not: whatever becomes of a template keeps no worker that is not wanted.
     """
 
     pool: Pool
@@ -57,6 +59,7 @@ class Situation:
     gateways: Census
     worker: Object | None
     gateway: Object | None
+    shrinks_to: int | None
     costs: list[Marks]
     silence: datetime | None
     failing: Failures | None
@@ -101,6 +104,8 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     costs = deletion_costs(workers, there, replicas)
     silence = reports_due(pool, workers, now) if 0 < replicas < min(there, len(workers.alive)) else None
     waits = silence is not None or unmarked(costs, observed.faults)
+    replicas = there if waits else replicas
+    worker = template and _worker(pool, template, workers, replicas, now)
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
     return Situation(
         pool=pool,
@@ -112,8 +117,9 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         capacity=capacity,
         workers=workers,
         gateways=gateways,
-        worker=template and _worker(pool, template, workers, there if waits else replicas, now),
+        worker=worker,
         gateway=gateway,
+        shrinks_to=_shrinks_to(pool, worker, live, replicas),
         costs=[] if silence else costs,
         silence=silence,
         failing=failing,
@@ -125,6 +131,15 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
 def _worker(pool: Pool, template: Object, workers: Census, replicas: int, now: datetime) -> Object:
     unavailable = unavailable_workers(workers, now)
     return stamped(worker_deployment(pool, template, replicas=replicas, unavailable=unavailable))
+
+
+def _shrinks_to(pool: Pool, worker: Object | None, live: dict[Key, Object], replicas: int) -> int | None:
+    there = live.get(("Deployment", pool.child(WORKER)))
+    if there is None or not is_owned(there, pool.uid) or replicas >= _live_replicas(live, pool, WORKER):
+        return None
+    if worker is None:
+        return None if pool.spec.suspend else replicas  # where it is suspended, the whole Deployment goes
+    return None if template_digest(worker) == template_digest(there) else replicas
 
 
 def _gateways(

@@ -146,7 +146,8 @@ class Decision:
 class Plan:
     """What to do now, to be done in the order of the fields.
 
-    `annotate`: pod name and the annotations to set, before anything shrinks; a pod that is gone is skipped. `apply`:
+    `annotate`: pod name and the annotations to set, before anything shrinks; a pod that is gone is skipped. `shrink`: a
+    live Deployment, and how many pods it is to have whatever becomes of its template. `apply`:
     whole objects by server-side apply, in order; what another manager holds is taken back, a few times. `delete`: in
     the background, absent ones skipped. `replicas`: through the pool's `/scale`, None to leave it. `status`: the whole
     status; write it (replacing) where `writes_status`. `decisions`: the reasons; what lasts is in every plan.
@@ -155,6 +156,7 @@ class Plan:
     """
 
     annotate: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    shrink: tuple[Reference, int] | None = None
     apply: tuple[Object, ...] = ()
     delete: tuple[Reference, ...] = ()
     replicas: int | None = None
@@ -167,4 +169,5 @@ class Plan:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is to be written."""
-        return not (self.annotate or self.apply or self.delete or self.writes_status or self.replicas is not None)
+        sized = self.shrink is not None or self.replicas is not None
+        return not (self.annotate or sized or self.apply or self.delete or self.writes_status)

@@ -1,4 +1,4 @@
-"""Doing what a plan says: annotate, apply, delete, scale, in that order, then the status.
+"""Doing what a plan says: annotate, shrink, apply, delete, scale, in that order, then the status.
 
 Two rules for objects that are not this operator's alone:
 - An object that exists without belonging to the pool is never taken over. The planner is shown it and says so.
@@ -18,13 +18,15 @@ from functools import partial
 from decodepool_operator.api.client import Api
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import POD_MONITORS, PODS, POOLS, Kind, kind_of
-from decodepool_operator.names import is_owned
+from decodepool_operator.names import MANAGER, is_owned
+from decodepool_operator.planner.differences import APPLIED
 from decodepool_operator.planner.state import Object, Plan, Reference
 from decodepool_operator.shell.metrics import Metrics
 
 FORCES = 3
 FORCE_WINDOW_SECONDS = 3600.0
 STATUS_TRIES = 3
+HELD_BY_US = f'conflict with "{MANAGER}"'
 
 
 @dataclass
@@ -90,6 +92,7 @@ class Carrier:
         outcome = Outcome()
         steps: list[Callable[[], None]] = [
             *(partial(self._annotate, pool, name, annotations, outcome) for name, annotations in plan.annotate),
+            *([partial(self._shrink, pool, *plan.shrink, outcome)] if plan.shrink is not None else []),
             *(partial(self._apply, pool, body, known, outcome) for body in plan.apply),
             *(partial(self._delete, pool, reference) for reference in plan.delete),
         ]
@@ -154,6 +157,21 @@ class Carrier:
             if fault.refusal is not Refusal.NOT_FOUND:
                 raise _named(fault, PODS, name) from None
 
+    def _shrink(self, pool: Object, reference: Reference, replicas: int, outcome: Outcome) -> None:
+        """Give a Deployment its size and leave its template: it is then no longer what was applied, and says so."""
+        kind = kind_of({"apiVersion": reference.api_version, "kind": reference.kind})
+        namespace = pool["metadata"]["namespace"]
+        if not self._forces.may_force(kind, namespace, reference.name, pool["metadata"].get("generation", 0)):
+            contested = ApiFault(Refusal.FIELD_CONFLICT, "spec.replicas: somebody writes it again and again")
+            raise _named(contested, kind, reference.name)
+        self._count("shrink", kind)
+        patch = {"metadata": {"uid": reference.uid, "annotations": {APPLIED: None}}, "spec": {"replicas": replicas}}
+        try:
+            outcome.written.append(self._api.merge(kind, namespace, reference.name, patch))
+        except ApiFault as fault:
+            if fault.refusal not in (Refusal.NOT_FOUND, Refusal.STALE):
+                raise _named(fault, kind, reference.name) from None
+
     def _apply(self, pool: Object, body: Object, known: Mapping[tuple[Kind, str], Object], outcome: Outcome) -> None:
         kind, name = kind_of(body), body["metadata"]["name"]
         try:
@@ -175,7 +193,8 @@ class Carrier:
                 raise
             if self._is_strangers(pool, kind, name, outcome):
                 return
-            if not self._forces.may_force(kind, namespace, name, pool["metadata"].get("generation", 0)):
+            ours = bool(fault.fields) and all(HELD_BY_US in each for each in fault.fields)  # a size, by `_shrink`
+            if not ours and not self._forces.may_force(kind, namespace, name, pool["metadata"].get("generation", 0)):
                 raise
         self._count("force", kind)
         outcome.written.append(self._api.apply(body, force=True))

@@ -16,6 +16,13 @@ USER_ID = 65532
 TEMPLATE = "decodepool.dev/template"
 """Annotation of a pod: the digest of the template it was made from."""
 
+
+def template_digest(deployment: Object) -> str | None:
+    """Return the digest of the template that a Deployment has; None where somebody took it away."""
+    annotations: dict[str, str] = deployment["spec"]["template"]["metadata"].get("annotations") or {}
+    return annotations.get(TEMPLATE)
+
+
 PORT_NAME = "http"
 MODELS_FOLDER = "/models"
 KEYS_FOLDER = "/keys"
