@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -32,25 +33,32 @@ def port() -> int:
     return int(text)
 
 
-def pool(number: int) -> subprocess.Popen[bytes]:
-    """Start the pool that the manifest describes."""
+def pool(number: int) -> subprocess.Popen[str]:
+    """Start the pool that the manifest describes. What it says comes by a pipe, to stand before the question."""
     models = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decodepool" / "models"
     command = [str(Path(sys.executable).with_name("decodepool")), "run", str(MANIFEST), "--port", str(number)]
-    return subprocess.Popen([*command, "--map", f"/var/lib/decodepool/models={models}"])
+    command += ["--map", f"/var/lib/decodepool/models={models}"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def wait_until_ready(process: subprocess.Popen[bytes], url: str) -> None:
-    """Return once the worker admits sessions."""
+def show(process: subprocess.Popen[str], ready: threading.Event) -> None:
+    """Show what the pool says until it ends; `ready` is set by the line that says so."""
+    assert process.stdout is not None
+    with process.stdout as said:
+        for line in said:
+            print(line, end="", flush=True)
+            if " is ready at " in line:
+                ready.set()
+
+
+def wait_until_ready(process: subprocess.Popen[str], ready: threading.Event) -> None:
+    """Return once the pool has said that it is ready."""
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
+    while not ready.wait(0.2):
         if process.poll() is not None:
             sys.exit(process.returncode or 1)
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-    sys.exit(f"not ready after {START_SECONDS} s")
+        if time.monotonic() > deadline:
+            sys.exit(f"not ready after {START_SECONDS} s")
 
 
 def answer(url: str, question: str) -> Iterator[str]:
@@ -65,9 +73,9 @@ def answer(url: str, question: str) -> Iterator[str]:
                 yield json.loads(data)["choices"][0]["delta"].get("content") or ""
 
 
-def serve(process: subprocess.Popen[bytes], url: str) -> int:
+def serve(process: subprocess.Popen[str], url: str, ready: threading.Event) -> int:
     """Show an answer and the URLs; return the pool's exit code once it ends."""
-    wait_until_ready(process, url)
+    wait_until_ready(process, ready)
     print(f"\n> {QUESTION}\n", end="", flush=True)
     for piece in answer(url, QUESTION):
         print(piece, end="", flush=True)
@@ -80,14 +88,17 @@ def main() -> int:
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda *_: sys.exit(128))
     number = port()
-    process = pool(number)
+    process, ready = pool(number), threading.Event()
+    shown = threading.Thread(target=show, args=(process, ready))
+    shown.start()
     try:
-        return serve(process, f"http://127.0.0.1:{number}")
+        return serve(process, f"http://127.0.0.1:{number}", ready)
     except KeyboardInterrupt:
         return process.wait()
     finally:
         process.terminate()
         process.wait()
+        shown.join()
 
 
 if __name__ == "__main__":
