@@ -138,6 +138,8 @@ class HostPathSource(Part):
 
 _FIELDS = {"http": "http", "pvc": "pvc", "image": "image", "hostPath": "host_path"}
 _SOURCES = ", ".join(_FIELDS)
+_ARE_GIVEN = f"[{', '.join(f'has(self.{name})' for name in _FIELDS)}]"
+_NAMES_OF_GIVEN = " + ".join(f"(has(self.{name}) ? ' {name}' : '')" for name in _FIELDS)
 
 
 class ModelSource(Part):
@@ -146,8 +148,10 @@ class ModelSource(Part):
     model_config = ConfigDict(
         json_schema_extra=rules(
             rule(
-                f"[{', '.join(f'has(self.{name})' for name in _FIELDS)}].exists_one(given, given)",
+                f"{_ARE_GIVEN}.exists_one(given, given)",
                 f"exactly one of {_SOURCES} is needed",
+                f"'exactly one of {_SOURCES} is needed; given:'"
+                f" + ({_ARE_GIVEN}.exists(given, given) ? '' : ' none') + {_NAMES_OF_GIVEN}",
             )
         )
     )

@@ -25,8 +25,8 @@ ITS_OWN = {
 """Faults that are not the schema's to find."""
 
 TOLD: dict[str, str] = {
-    "no source": "spec.model.source: Invalid value: exactly one of http, pvc, image, hostPath is needed",
-    "two sources": "spec.model.source: Invalid value: exactly one of http, pvc, image, hostPath is needed",
+    "no source": "spec.model.source: Invalid value: exactly one of http, pvc, image, hostPath is needed; given: none",
+    "two sources": "exactly one of http, pvc, image, hostPath is needed; given: http hostPath",
     "a source of its own": 'unknown field "spec.model.source.ftp"',
     "a URL of another kind": "spec.model.source.http.url: * must be an http:// or https:// URL without spaces",
     "a port that no host has": "spec.model.source.http.url: * its port at most 65535",
