@@ -211,6 +211,21 @@ def test_no_mount_takes_a_place_of_the_pools(path: str, own: bool) -> None:
     assert found is None or (found.reason, path in found.message) == ("InvalidTemplate", True)
 
 
+@pytest.mark.parametrize(
+    ("volumes", "said"),
+    [
+        ([{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}], "v: more than one of that name"),
+        ([{"emptyDir": {}}], "each has to have a name"),
+        ([{"name": 3, "emptyDir": {}}], "each has to have a name"),
+        ([{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}], None),
+    ],
+)
+def test_volumes_have_names_and_each_its_own(volumes: list[Object], said: str | None) -> None:
+    """The API server refuses others as no object of their kind, with 500, as if it were the server's fault."""
+    found = refused_template(read_pool(pool(template={"volumes": volumes})))
+    assert (found and (found.reason, found.message)) == (said and ("InvalidTemplate", f"template.volumes: {said}"))
+
+
 AMOUNTS = {"500m": 0.5, "1Gi": GIB, "1G": 10**9, "1e3": 1000, "2": 2, "1.5": 1.5, "100u": 1e-4}
 
 

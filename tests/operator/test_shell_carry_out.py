@@ -88,10 +88,20 @@ def test_a_deployment_is_shrunk_without_its_template_and_is_then_no_longer_what_
     assert (needs_writing(wanted, live), same_stamp(wanted, live)) == (True, False)
 
 
-@pytest.mark.parametrize("refusal", [Refusal.NOT_FOUND, Refusal.STALE])
-def test_a_deployment_that_is_gone_or_another_by_now_is_not_shrunk(room: Room, refusal: Refusal) -> None:
+ANOTHER = {
+    "it is gone": ApiFault(Refusal.NOT_FOUND, 'deployments.apps "chat-worker" not found'),
+    "it changes all the time": ApiFault(Refusal.STALE, "the object has been modified"),
+    "it is another": ApiFault(
+        Refusal.INVALID,
+        'Deployment.apps "chat-worker" is invalid: metadata.uid: Invalid value: "u": field is immutable',
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ANOTHER.values(), ids=ANOTHER)
+def test_a_deployment_that_is_gone_or_another_by_now_is_not_shrunk(room: Room, fault: ApiFault) -> None:
     found = room.api.put(child(room.raw, replicas=3))
-    room.api.refuse("merge", "chat-worker", ApiFault(refusal, "another uid"))
+    room.api.refuse("merge", "chat-worker", fault)
     assert room.do(shrinking(found)).faults == []
     assert room.api.of("Deployment")[0]["spec"] == {"replicas": 3}
 

@@ -23,6 +23,7 @@ def answered(
 CONFLICT = [
     {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl" using apps/v1', "field": ".spec.replicas"}
 ]
+UNTYPED = "failed to create typed patch object (team/chat-worker; apps/v1, Kind=Deployment)"
 TERMINATING = [
     {"reason": "NamespaceTerminating", "message": "namespace x is being terminated", "field": "metadata.namespace"}
 ]
@@ -39,6 +40,10 @@ CASES = {
     ),
     "no right": (answered(403, 'User "x" cannot patch', "Forbidden"), Refusal.FORBIDDEN),
     "invalid": (answered(422, "spec.replicas: Invalid value", "Invalid"), Refusal.INVALID),
+    "no such field": (
+        answered(500, f"{UNTYPED}: .spec.template.spec.bogus: field not declared in schema"),
+        Refusal.INVALID,
+    ),
     "too many requests": (answered(429, "slow down", "TooManyRequests"), Refusal.UNAVAILABLE),
     "etcd is away": (answered(500, "etcdserver: request timed out", "InternalError"), Refusal.UNAVAILABLE),
     "no answer": (OSError("connection refused"), Refusal.UNAVAILABLE),
@@ -55,6 +60,12 @@ def test_a_conflict_names_the_field_and_who_holds_it() -> None:
     assert fault_of(CASES["somebody holds the field"][0]).fields == (
         '.spec.replicas: conflict with "kubectl" using apps/v1',
     )
+
+
+def test_what_is_wrong_with_several_fields_is_told_whole() -> None:
+    found = fault_of(answered(500, f"{UNTYPED}: errors:\n  .a: duplicate entries\n  .b: field not declared in schema"))
+    assert found.refusal is Refusal.INVALID
+    assert found.message == f"{UNTYPED}: errors: .a: duplicate entries .b: field not declared in schema"
 
 
 def test_a_refusal_is_one_line() -> None:

@@ -10,6 +10,13 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
+UNTYPED = "failed to create typed patch object"
+"""How the API server begins, with 500, where what is applied is not of its kind: a field that it has not, or two items
+of one key. That is the request's fault, and no other request fails by it.
+"""
+
+MAX_CHARACTERS = 2000
+
 
 class Refusal(StrEnum):
     """Why a request failed, as far as anybody would act differently upon it. The values are condition reasons."""
@@ -40,7 +47,7 @@ def fault_of(error: Exception) -> ApiFault:
     if not isinstance(error, ApiException) or not error.status:
         return ApiFault(Refusal.UNAVAILABLE, f"the API server did not answer: {_first_line(str(error))}")
     status = _status_object(error)
-    message = _first_line(str(status.get("message") or error.reason or f"HTTP {error.status}"))
+    message = _one_line(str(status.get("message") or error.reason or f"HTTP {error.status}"))
     refusal = _refusal(int(error.status), status, message)
     return ApiFault(refusal, message, fields=_conflicts(status) if refusal is Refusal.FIELD_CONFLICT else ())
 
@@ -53,7 +60,7 @@ def _refusal(code: int, status: Mapping[str, Any], message: str) -> Refusal:
         return Refusal.FIELD_CONFLICT if "FieldManagerConflict" in causes else Refusal.STALE
     if code == HTTPStatus.FORBIDDEN:
         return _forbidden(causes, message)
-    if code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+    if code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY) or message.startswith(UNTYPED):
         return Refusal.INVALID
     return Refusal.UNAVAILABLE
 
@@ -83,6 +90,11 @@ def _status_object(error: ApiException) -> Mapping[str, Any]:
     except (ValueError, TypeError):
         return {}
     return body if isinstance(body, dict) else {}
+
+
+def _one_line(text: str) -> str:
+    """Join the lines: of several faults, and of most policies' words, the first says nothing."""
+    return " ".join(text.split())[:MAX_CHARACTERS] or "no reason given"
 
 
 def _first_line(text: str) -> str:

@@ -27,14 +27,24 @@ def refused_template(pool: Pool) -> Refused | None:
     bad = _refused_resources("gateway.resources", dict(gateway.resources or {}), _gateway_fault)
     if bad is not None or template is None:
         return bad
-    taken = sorted(RESERVED_VOLUMES & {str(volume.get("name")) for volume in template.volumes})
-    if taken:
-        return Refused("InvalidTemplate", f"template.volumes: {', '.join(taken)}: these names are the pool's own")
+    bad_names = _refused_names([volume.get("name") for volume in template.volumes])
+    if bad_names is not None:
+        return Refused("InvalidTemplate", f"template.volumes: {bad_names}")
     mounts = [str(mount.get("mountPath")) for mount in template.volume_mounts]
     hidden = sorted(path for path in mounts if _is_own(path))
     if hidden:
         return Refused("InvalidTemplate", f"template.volumeMounts: {', '.join(hidden)}: these paths are the pool's own")
     return _refused_resources("template.resources", dict(template.resources or {}), partial(_device_fault, pool))
+
+
+def _refused_names(names: list[Any]) -> str | None:
+    if not all(isinstance(name, str) and name for name in names):
+        return "each has to have a name"
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        return f"{', '.join(twice)}: more than one of that name"
+    taken = sorted(RESERVED_VOLUMES & {*names})
+    return f"{', '.join(taken)}: these names are the pool's own" if taken else None
 
 
 def _is_own(path: str) -> bool:

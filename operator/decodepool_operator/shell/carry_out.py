@@ -169,7 +169,8 @@ class Carrier:
         try:
             outcome.written.append(self._api.merge(kind, namespace, reference.name, patch))
         except ApiFault as fault:
-            if fault.refusal not in (Refusal.NOT_FOUND, Refusal.STALE):
+            is_another = "metadata.uid" in fault.message  # so it says with 422, where a deletion says 409
+            if not is_another and fault.refusal not in (Refusal.NOT_FOUND, Refusal.STALE):
                 raise _named(fault, kind, reference.name) from None
 
     def _apply(self, pool: Object, body: Object, known: Mapping[tuple[Kind, str], Object], outcome: Outcome) -> None:
