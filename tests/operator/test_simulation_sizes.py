@@ -8,8 +8,8 @@ import pytest
 from decodepool_operator.planner.state import Object, Unresolved
 
 from tests.operator.lives import TOO_LITTLE, names, ready, rolls
-from tests.operator.pools import URL, cluster, pool, resolved
-from tests.operator.simulation import Cluster
+from tests.operator.pools import URL, cluster, pool, resolved, workers_that
+from tests.operator.simulation import Cluster, Fate, well
 
 DUPLICATE = 'failed to create typed patch object: .spec.template.spec.volumes: duplicate entries for key [name="v"]'
 ELSEWHERE = {"model": {"source": {"http": {"url": f"{URL}.gone"}}}}
@@ -124,6 +124,21 @@ def test_a_suspended_pool_has_no_workers_whatever_is_in_the_way_of_its_template(
     before = here.writes
     here.run(300)
     assert here.writes == before
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_failures_take_no_worker_that_could_not_be_given_back(obstacle: str) -> None:
+    here = in_the_way(obstacle, replicas=2)
+    victim = names(here.ready_workers()).pop()
+    others = names(here.workers())
+    here.fate = workers_that(Fate(fails="UnexpectedAdmissionError"), lambda pod: pod["metadata"]["name"] not in others)
+    here.pods[victim]["status"].update(phase="Failed", reason="Evicted", message="low on disk", conditions=[])
+    here.run(60)
+    assert here.condition("Degraded")["status"] == "True"
+    assert size(here) == 2
+    here.fate = well
+    here.run(60)
+    assert len(here.ready_workers()) == 2
 
 
 def test_a_template_that_is_fine_is_written_once_with_the_size() -> None:

@@ -100,12 +100,11 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     wanted = 0 if pool.spec.suspend else pool.spec.replicas
     failing = failures(pool, WORKER, workers, now, all_ready=all_ready(workers, wanted))
     there = _live_replicas(live, pool, WORKER)
-    replicas = held_replicas(wanted, there, workers, failing, now)
+    replicas = held_replicas(wanted, there, workers, failing, now) if template else wanted
     costs = deletion_costs(workers, there, replicas)
     silence = reports_due(pool, workers, now) if 0 < replicas < min(there, len(workers.alive)) else None
     waits = silence is not None or unmarked(costs, observed.faults)
-    replicas = there if waits else replicas
-    worker = template and _worker(pool, template, workers, replicas, now)
+    worker = template and _worker(pool, template, workers, there if waits else replicas, now)
     sessions = capacity.plan.sessions if isinstance(capacity, Capacity) else None
     return Situation(
         pool=pool,
@@ -119,7 +118,7 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
         gateways=gateways,
         worker=worker,
         gateway=gateway,
-        shrinks_to=_shrinks_to(pool, worker, live, replicas),
+        shrinks_to=None if waits else _shrinks_to(pool, worker, live, wanted),
         costs=[] if silence else costs,
         silence=silence,
         failing=failing,
@@ -133,13 +132,14 @@ def _worker(pool: Pool, template: Object, workers: Census, replicas: int, now: d
     return stamped(worker_deployment(pool, template, replicas=replicas, unavailable=unavailable))
 
 
-def _shrinks_to(pool: Pool, worker: Object | None, live: dict[Key, Object], replicas: int) -> int | None:
+def _shrinks_to(pool: Pool, worker: Object | None, live: dict[Key, Object], wanted: int) -> int | None:
+    """Failures shrink nothing here: without the template, what they took could not be given back."""
     there = live.get(("Deployment", pool.child(WORKER)))
-    if there is None or not is_owned(there, pool.uid) or replicas >= _live_replicas(live, pool, WORKER):
+    if there is None or not is_owned(there, pool.uid) or wanted >= _live_replicas(live, pool, WORKER):
         return None
     if worker is None:
-        return None if pool.spec.suspend else replicas  # where it is suspended, the whole Deployment goes
-    return None if template_digest(worker) == template_digest(there) else replicas
+        return None if pool.spec.suspend else wanted  # where it is suspended, the whole Deployment goes
+    return None if template_digest(worker) == template_digest(there) else wanted
 
 
 def _gateways(
