@@ -42,36 +42,44 @@ class Connections:
         self._tls = tls
         self._strangers: dict[Connection, None] = {}
         self._told = False
-        self._accepting: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
 
     async def open(self) -> None:
         """Listen, on every address there is. Raises `OSError`."""
         await self._runner.setup()
-        assert self._runner.server is not None
-        listener = listening_socket(self._port)
-        self._accepting = asyncio.create_task(self._accept(listener, self._runner.server))
+        self._listener = listening_socket(self._port)
+        self._listen()
 
     async def close(self) -> None:
         """Listen no more, drop strangers, and end the other connections once what is asked is answered."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         for stranger in list(self._strangers):
             stranger.drop()
         await self._runner.cleanup()
 
-    async def _accept(self, listener: socket.socket, server: web.Server) -> None:
-        with listener:
-            while True:
-                try:
-                    made, _ = await asyncio.get_running_loop().sock_accept(listener)
-                except OSError:  # it is gone already, or there are no descriptors
-                    await asyncio.sleep(ACCEPT_RETRY_SECONDS)
-                else:
-                    self._take(Connection(self, server), made)
-                    await asyncio.sleep(0)  # accepting waits for nothing while there are more
+    def _listen(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
-    def _take(self, connection: Connection, made: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        """Take one connection: the loop comes again, after all others' turns, while there are more."""
+        loop = asyncio.get_running_loop()
+        try:
+            made, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # it is gone already
+            return
+        except OSError:  # there are no descriptors
+            loop.remove_reader(listener)
+            loop.call_later(ACCEPT_RETRY_SECONDS, self._listen)
+            return
+        self._take(made)
+
+    def _take(self, made: socket.socket) -> None:
+        assert self._runner.server is not None
+        connection = Connection(self, self._runner.server)
         self._strangers[connection] = None
         connection.begin(made, self._tls)
         if len(self._strangers) > self._most:
@@ -104,6 +112,7 @@ class Connection(web.RequestHandler):
     def begin(self, made: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Speak over an accepted socket."""
         self._entering = asyncio.create_task(self._enter(made, tls))
+        self._entering.add_done_callback(lambda _: None if self._wire else made.close())
 
     async def _enter(self, made: socket.socket, tls: ssl.SSLContext | None) -> None:
         try:
