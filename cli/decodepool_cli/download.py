@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
+from typing import IO, Any
 
-from decodepool_sizing.errors import told_url
+from decodepool_sizing.errors import BadModelFile, told_url
 from decodepool_sizing.ranged_http import CarefulRedirects, told_fault
 
-from decodepool_cli.faults import Fault
+from decodepool_cli.faults import Fault, bad_input
 
 CHUNK_BYTES = 1 << 18
 """The most that is read at once. What has come is written, be it less."""
@@ -34,6 +35,22 @@ Progress = Callable[[int, int], None]
 """Hears of bytes there are, and of all there will be; only where the server says how many."""
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+class _Redirects(CarefulRedirects):
+    """Closes an answer whose redirect cannot be read, which urllib leaves open."""
+
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> Any:
+        """Follow a redirect."""
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError:
+            fp.close()
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 class Download:
@@ -59,7 +76,7 @@ class Download:
         self._has_digest = has_digest
         self._progress = progress
         self._headers = dict(headers or {})
-        self._opener = urllib.request.build_opener(CarefulRedirects)
+        self._opener = urllib.request.build_opener(_Redirects)
         self._version: str | None = None
 
     def run(self) -> None:
@@ -72,6 +89,10 @@ class Download:
                 reason = "the connection was cut"
             except (OSError, HTTPException) as error:
                 reason = told_fault(error)
+            except BadModelFile as error:  # a redirect that is not followed
+                raise bad_input(f"{told_url(self._url)}: {error}") from None
+            except ValueError:  # whose text may have the user and password of a redirect
+                raise Fault(f"{told_url(self._url)}: the URL, or what the server answers, is malformed") from None
             failures = 0 if self._have() > furthest else failures + 1
             furthest = max(furthest, self._have())
             if failures >= ATTEMPTS:

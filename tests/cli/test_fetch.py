@@ -53,6 +53,8 @@ class Site:
     """The bearer token without which it answers 401."""
     elsewhere: str | None = None
     """Where it sends people to."""
+    odd: tuple[str, str] | None = None
+    """A header that it sends in place of the right one, and nothing else."""
 
     @property
     def version(self) -> str:
@@ -74,6 +76,11 @@ def site() -> Iterator[Site]:
             if known.elsewhere:
                 self.send_response(302)
                 self.send_header("Location", known.elsewhere)
+                self.end_headers()
+                return
+            if known.odd:
+                self.send_response(206 if known.odd[0] == "Content-Range" else 200)
+                self.send_header(*known.odd)
                 self.end_headers()
                 return
             if known.status is not None:
@@ -461,3 +468,34 @@ def test_a_token_file_that_is_none_is_named(content: bytes | None, tmp_path: Pat
         bearer.write_bytes(content)
     with pytest.raises(Fault, match="--bearer-file"):
         fetch("http://127.0.0.1:9/model.gguf", output=tmp_path / "model.gguf", bearer_file=bearer)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [("Content-Length", "\xb2"), ("Content-Range", f"bytes 0-1/{'9' * 5000}")],
+    ids=["a length in superscript", "a size of 5000 digits"],
+)
+def test_nonsense_for_a_size_is_told_in_one_line(site: Site, tmp_path: Path, odd: tuple[str, str]) -> None:
+    site.odd = odd
+    with pytest.raises(Fault, match="what the server answers, is malformed") as caught:
+        fetch(site.url, output=tmp_path / "model.gguf")
+    assert str(caught.value).startswith(f"{site.url.partition('?')[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "told"),
+    [
+        ("http://me:sesame@[::1/", "malformed"),
+        ("http://me:sesame@\xb2:99999/", "malformed"),
+        ("ftp://me:sesame@host/x", "redirected from http to ftp"),
+    ],
+    ids=["half an address", "no ASCII", "ftp"],
+)
+def test_a_redirect_that_leads_nowhere_is_told_with_the_url_and_no_secret(
+    site: Site, tmp_path: Path, elsewhere: str, told: str
+) -> None:
+    site.elsewhere = elsewhere
+    with pytest.raises(Fault, match=told) as caught:
+        fetch(site.url, output=tmp_path / "model.gguf")
+    assert str(caught.value).startswith(f"{site.url.partition('?')[0]}: ")
+    assert "sesame" not in str(caught.value)
