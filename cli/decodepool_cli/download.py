@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from decodepool_sizing.errors import BadModelFile, told_url
-from decodepool_sizing.ranged_http import CarefulRedirects, told_fault
+from decodepool_sizing.ranged_http import CarefulRedirects, require_no_user, told_fault
 
 from decodepool_cli.faults import Fault, bad_input
 
@@ -89,7 +89,7 @@ class Download:
                 reason = "the connection was cut"
             except (OSError, HTTPException) as error:
                 reason = told_fault(error)
-            except BadModelFile as error:  # a redirect that is not followed
+            except BadModelFile as error:  # a user in the URL, or a redirect that is not followed
                 raise bad_input(f"{told_url(self._url)}: {error}") from None
             except ValueError:  # whose text may have the user and password of a redirect
                 raise Fault(f"{told_url(self._url)}: the URL, or what the server answers, is malformed") from None
@@ -108,6 +108,7 @@ class Download:
         if not (self._has_digest or self._version):
             self._part.unlink(missing_ok=True)  # nothing would tell if the file behind the URL is another by now
         have = self._have()
+        require_no_user(self._url)
         request = urllib.request.Request(self._url, headers=self._range_from(have))  # noqa: S310 - http and https alone come here
         for name, value in self._headers.items():
             request.add_unredirected_header(name, value)

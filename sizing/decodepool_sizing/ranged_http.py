@@ -42,11 +42,24 @@ class CarefulRedirects(urllib.request.HTTPRedirectHandler):
         if new.scheme not in ("http", "https") or (old.scheme == "https" and new.scheme == "http"):
             fp.close()
             raise BadModelFile(f"redirected from {old.scheme} to {new.scheme or 'nowhere'}, which is not followed")
+        try:
+            require_no_user(newurl)
+        except BadModelFile:
+            fp.close()
+            raise
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request and (old.scheme, old.netloc) == (new.scheme, new.netloc):
             for name, value in req.unredirected_hdrs.items():
                 request.add_unredirected_header(name, value)
         return request
+
+
+def require_no_user(url: str) -> None:
+    """Refuse a URL with a user: urllib would look `user:password@host` up as the name of a host."""
+    if "@" in urlsplit(url).netloc:
+        raise BadModelFile(
+            "cannot be fetched: a URL's user and password are not used, a token is (secretRef, --bearer-file)"
+        )
 
 
 class HttpReader:
@@ -99,6 +112,7 @@ class HttpReader:
         return body
 
     def _request(self, offset: int, length: int) -> urllib.request.Request:
+        require_no_user(self._url)
         request = urllib.request.Request(self._url)  # noqa: S310 - only http and https reach this class, redirects included
         request.add_header("Range", f"bytes={offset}-{offset + length - 1}")
         request.add_header("Accept-Encoding", "identity")

@@ -486,10 +486,11 @@ def test_nonsense_for_a_size_is_told_in_one_line(site: Site, tmp_path: Path, odd
     ("elsewhere", "told"),
     [
         ("http://me:sesame@[::1/", "malformed"),
-        ("http://me:sesame@\xb2:99999/", "malformed"),
+        ("http://\xb2:99999/?sesame", "malformed"),
+        ("http://me:sesame@host/x", "user and password are not used"),
         ("ftp://me:sesame@host/x", "redirected from http to ftp"),
     ],
-    ids=["half an address", "no ASCII", "ftp"],
+    ids=["half an address", "no ASCII", "a user", "ftp"],
 )
 def test_a_redirect_that_leads_nowhere_is_told_with_the_url_and_no_secret(
     site: Site, tmp_path: Path, elsewhere: str, told: str

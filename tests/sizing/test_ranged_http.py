@@ -270,3 +270,20 @@ def test_a_url_that_cannot_be_asked_for_is_not_shown(url: str) -> None:
     with pytest.raises(BadModelFile, match="cannot be fetched: ") as told:
         HttpReader(url)
     assert "sesame" not in str(told.value)
+
+
+def test_a_users_name_and_password_are_looked_up_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_up(*_: object, **__: object) -> None:
+        pytest.fail("a name was looked up")
+
+    monkeypatch.setattr("socket.getaddrinfo", looked_up)
+    with pytest.raises(BadModelFile, match="user and password are not used") as told:
+        HttpReader("http://user:sesame@models.example/x")
+    assert "sesame" not in str(told.value)
+
+
+def test_a_redirect_to_a_users_url_is_not_followed() -> None:
+    with served(b"", lambda handler: redirect(handler, "http://user:sesame@models.example/x")) as door:
+        with pytest.raises(BadModelFile, match="user and password are not used") as told:
+            HttpReader(door.url)
+        assert "sesame" not in str(told.value)
