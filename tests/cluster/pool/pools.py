@@ -90,8 +90,9 @@ class Pool:
         return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
     def worker(self, pod: Object | None = None) -> Client:
-        """A client of one worker, past the gateway."""
-        address = (pod or self.pods()[0])["status"]["podIP"]
+        """A client of one worker, past the gateway: of the oldest that is not ending, unless one is given."""
+        asked = pod or next(each for each in self.pods() if "deletionTimestamp" not in each["metadata"])
+        address = asked["status"]["podIP"]
         return Client(f"http://{address}:8000", 8000, host=address)
 
     def deployment(self) -> Object:
