@@ -62,10 +62,7 @@ class Site:
         return f'"{digest}"' if self.tells == "ETag" else f"Sun, 29 Nov 2026 20:{int(digest[:2], 16) % 60:02}:00 GMT"
 
 
-@pytest.fixture
-def site() -> Iterator[Site]:
-    known = Site()
-
+def handler_of(known: Site) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             known.asked.append(self.headers.get("Range"))
@@ -120,7 +117,13 @@ def site() -> Iterator[Site]:
 
         def log_message(self, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    return Handler
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    known = Site()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(known))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     known.url = f"http://127.0.0.1:{server.server_address[1]}/models/a%20b.gguf?x=1"
