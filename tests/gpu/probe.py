@@ -37,6 +37,7 @@ class Rows:
     pages: Sequence[int] = (0,)
     position: int = 0
     slot: int | None = None
+    follows: bool = False
 
 
 class Probe:
@@ -67,7 +68,7 @@ class Probe:
         scratch = attention_scratch(graph, self._cut, gpu.allocate)
         no_pages = pages or KvPages(gpu, [], 0)
         self._lowering = Lowering(
-            weights, no_pages, LogitsRows(0, 0), scratch, MAX_ROWS, COLUMNS, self._step, self._constant, fused
+            weights, no_pages, LogitsRows(0, 0), scratch, MAX_ROWS, COLUMNS, self._step, 0, self._constant, fused
         ).lower(graph)
         self._out = self._lowering.value(self._tensor)
         records = self._lowering.records

@@ -28,7 +28,7 @@ def best(gpu: Gpu, logits: NDArray[np.float32]) -> list[tuple[int, float]]:
     words[WANTED] = rows
     words[HEADER_WORDS:].reshape(ROW_ARRAYS, MAX_ROWS)[WANTED_SLOTS, :rows] = np.arange(rows)[::-1]
     answers, shares, ended = gpu.allocate(8 * WIDTH), gpu.allocate(8 * ARGMAX_SHARES * WIDTH), gpu.allocate(4 * WIDTH)
-    places = (answers, gpu.place(words), shares, ended)
+    places = (answers, gpu.place(words), shares, ended, gpu.allocate(4 * rows))
     sizes = (ctypes.c_longlong(vocabulary), ctypes.c_int(vocabulary))
     arguments = (pointer(gpu.place(logits[::-1])), *sizes, *(pointer(address) for address in places))
     function = KernelLibrary(gpu).function("argmax", {}, ARGMAX_THREADS)

@@ -78,6 +78,7 @@ class Run:
     position: int
     tokens: tuple[int, ...]
     slot: int | None = None
+    follows: bool = False
 
 
 @pytest.mark.parametrize("blocks_at_once", [0, 264, 10**6])

@@ -30,6 +30,7 @@ class Run:
     position: int
     tokens: Sequence[int]
     slot: int | None = None
+    follows: bool = False
 
 
 def zeros(count: int) -> NDArray[np.int32]:

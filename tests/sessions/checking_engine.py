@@ -119,7 +119,8 @@ class CheckingEngine:
         if span.draw is None:
             return None
         assert span.slot is not None
-        assert span.draw.position == len(span.draw.history) == span.position + len(span.tokens)
+        assert span.draw.position == span.position + len(span.tokens)
+        assert span.follows or span.draw.position == len(span.draw.history)
         return draw_token(self._logits[span.slot], span.draw)
 
 
@@ -170,7 +171,64 @@ def prompt(length: int, variant: int = 0) -> list[int]:
 
 
 class BesideEngine(CheckingEngine):
-    """The same, whose steps run beside the process: what a step gives is there only once it is waited for."""
+    """The same, whose steps run beside the process, in order with all else that is asked of it. `is_quick`: a step runs
+    as soon as it may, and what it gives is still not there before it is waited for; else only once something waits.
+    """
+
+    def __init__(self, page_count: int, slot_count: int, max_step_rows: int = 256, *, is_quick: bool = False) -> None:
+        super().__init__(page_count, slot_count, max_step_rows)
+        self.is_quick = is_quick
+        self.most_under_way = 0
+        self._waiting: list[tuple[Sequence[Span], list[Outcome]]] = []
+        self._unread: list[list[Outcome]] = []
+        self._last_tokens = [NAN_TOKEN] * slot_count
 
     def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
-        return partial(self.step, [replace(span, pages=list(span.pages)) for span in spans])
+        if self.broken:
+            raise RuntimeError("illegal memory access")
+        outcomes: list[Outcome] = []
+        self._waiting.append(([replace(span, pages=list(span.pages)) for span in spans], outcomes))
+        self._unread.append(outcomes)
+        self.most_under_way = max(self.most_under_way, len(self._unread))
+        assert len(self._unread) <= 2, "a third step under way"
+        if self.is_quick:
+            self._run()
+        return partial(self._awaited, outcomes)
+
+    def can_be_followed(self, draw: Draw) -> bool:
+        return draw.sampling.repetition_penalty == 1.0
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._run()
+        super().copy_page(source, target)
+
+    def logits(self, slot: int) -> NDArray[np.float32]:
+        self._run()
+        return super().logits(slot)
+
+    def copy_logits(self, source: int, target: int) -> None:
+        self._run()
+        super().copy_logits(source, target)
+
+    def _awaited(self, outcomes: list[Outcome]) -> list[Outcome]:
+        assert self._unread.pop(0) is outcomes, "waited for out of turn"
+        self._run(until=outcomes)
+        return outcomes
+
+    def _run(self, until: list[Outcome] | None = None) -> None:
+        """Run the steps that wait, in order, up to the one that gives `until`."""
+        while self._waiting and (until is None or not until):
+            spans, outcomes = self._waiting.pop(0)
+            outcomes += self.step([self._known(span) for span in spans])
+            for span, outcome in zip(spans, outcomes, strict=True):
+                if span.slot is not None and isinstance(outcome, Sampled):
+                    self._last_tokens[span.slot] = outcome.token
+
+    def _known(self, span: Span) -> Span:
+        """Return a span as it stands when it runs. Tokens that came to its session since are none of its business."""
+        draw = None if span.draw is None else replace(span.draw, history=span.draw.history[: span.draw.position])
+        if not span.follows:
+            return replace(span, draw=draw)
+        assert span.slot is not None
+        assert len(span.tokens) == 1, "only one row can follow"
+        return replace(span, tokens=[self._last_tokens[span.slot]], draw=draw)

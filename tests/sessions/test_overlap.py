@@ -22,9 +22,9 @@ class TellingEngine(BesideEngine):
 
     def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
         self.log.append("begun")
-        return partial(self._awaited, super().begin(spans))
+        return partial(self._waited_for, super().begin(spans))
 
-    def _awaited(self, outcomes: Callable[[], list[Outcome]]) -> list[Outcome]:
+    def _waited_for(self, outcomes: Callable[[], list[Outcome]]) -> list[Outcome]:
         self.log.append("awaited")
         return outcomes()
 
@@ -47,14 +47,18 @@ def decoding(residence: Residence, listener: Listener, **asked: object) -> str:
     return session.id
 
 
-def test_a_token_is_told_between_the_next_steps_start_and_its_end(residence: Residence, engine: TellingEngine) -> None:
+def test_a_step_begins_before_the_one_ahead_is_read_and_tokens_are_told_while_both_run(
+    residence: Residence, engine: TellingEngine
+) -> None:
     listener = Listener()
     decoding(residence, listener, max_tokens=9)
     residence.when_told(lambda: engine.log.append(f"told {len(listener.tokens)}"))
     engine.log.clear()
     for _ in range(3):
         residence.tick()
-    assert engine.log == ["begun", "told 0", "awaited", "begun", "told 1", "awaited", "begun", "told 2", "awaited"]
+    drawn_from_what_is_resident = ["begun", "told 0", "awaited"]
+    then = ["begun", "begun", "told 1", "awaited", "begun", "told 2", "awaited"]
+    assert engine.log == [*drawn_from_what_is_resident, *then]
 
 
 def test_the_last_token_and_the_end_are_told_at_once(residence: Residence) -> None:

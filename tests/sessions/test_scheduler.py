@@ -89,6 +89,7 @@ class Waiting:
     state: SessionState
     pending_count: int
     served_step: int
+    id: str = ""
 
 
 @given(

@@ -22,6 +22,7 @@ from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
 from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Weights, pointer
+from decodepool_kernels.cuda.turns import Turn, Turns
 from decodepool_kernels.graph import Graph
 from decodepool_kernels.runs import RowRun
 
@@ -34,11 +35,12 @@ ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 @dataclass(frozen=True)
 class Settings:
     """Seams between two ways with the same bits: fused launches (long runs' attention by many rows at once) or one an
-    operation, graphs or launch by launch.
+    operation, graphs or launch by launch, steps begun before what the one ahead drew is read or after.
     """
 
     fused: bool = True
     graphs: bool = True
+    chained: bool = True
 
 
 def placed_matrix(place: Callable[[NDArray[Any]], int], matrix: PackedMatrix) -> DeviceMatrix:
@@ -73,18 +75,19 @@ class CudaBackend:
         self._logits = gpu.allocate(4 * self._logits_stride * slots)
         self._cut = attention_cut(graph, gpu, wide=settings.fused)
         limits = StepLimits(max_rows, slots, pages.page_count, table_width, vocabulary_size)
-        self.inputs = StepInputs(gpu.pinned, limits, self._cut)
-        self._step = gpu.allocate(self.inputs.words.nbytes)
-        self._answers = gpu.pinned(2 * max_rows).reshape(max_rows, 2)
-        self._device_answers = gpu.allocate(8 * max_rows)
-        self._workspace_bytes = self.inputs.words.nbytes + 8 * max_rows
+        self.inputs = StepInputs(lambda count: np.zeros(count, np.int32), limits, self._cut)
+        self._turns = Turns(gpu, self.inputs.words.size, max_rows)
+        self._workspace_bytes = 0
+        self._step = self._take(self.inputs.words.nbytes)
+        self._device_answers, self._last_tokens = self._take(8 * max_rows), self._take(4 * slots)
         self._shares, self._ended = self._take(8 * ARGMAX_SHARES * max_rows), self._take(4 * max_rows)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
         self._library = KernelLibrary(gpu)
         self._programs = Programs(gpu, self._library, records, placement, arena)
-        source = LogitsSource(self._logits, self._logits_stride, vocabulary_size, self._device_answers, self._step)
+        row = (self._logits, self._logits_stride, vocabulary_size)
+        source = LogitsSource(*row, self._device_answers, self._step, self._last_tokens)
         self._draws = Draws(gpu, self._library, source, max_rows)
         self._workspace_bytes += self._draws.size_bytes
         # The widest first: what it takes for slices left apart serves all.
@@ -104,9 +107,8 @@ class CudaBackend:
         scratch = attention_scratch(graph, self._cut, self._take)
         rows = LogitsRows(self._logits, self._logits_stride)
         columns = round_up(max_rows, COLUMN_MULTIPLE)
-        lowering = Lowering(
-            weights, self.pages, rows, scratch, max_rows, columns, self._step, self._constant, self._settings.fused
-        )
+        places = (self._step, self._last_tokens, self._constant)
+        lowering = Lowering(weights, self.pages, rows, scratch, max_rows, columns, *places, self._settings.fused)
         return lowering.lower(graph).records
 
     def _constant(self, array: NDArray[np.float64]) -> int:
@@ -129,7 +131,7 @@ class CudaBackend:
     def _argmax(self, width: int) -> Launch:
         function = self._library.function("argmax", {}, ARGMAX_THREADS)
         row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
-        places = (self._device_answers, self._step, self._shares, self._ended)
+        places = (self._device_answers, self._step, self._shares, self._ended, self._last_tokens)
         arguments = (pointer(self._logits), *row, *(pointer(address) for address in places))
         return Launch("argmax", function, (ARGMAX_SHARES, width), arguments)
 
@@ -159,32 +161,31 @@ class CudaBackend:
 
     def run(self, runs: Sequence[RowRun]) -> NDArray[np.int32]:
         """Evaluate every row of one step, without the GIL; return (best id, bits of its f32 logit) of each run with a
-        slot, in order: a view.
+        slot, in order: a view until the step after the next.
         """
         return self.begin(runs)()
 
     def begin(self, runs: Sequence[RowRun], draws: Sequence[DeviceDraw | None] = ()) -> Callable[[], NDArray[np.int32]]:
-        """Start a step; return what waits for its end, without the GIL, and gives what `run` gives; where `draws`, one
-        for each run with a slot, has any, with a third column of the tokens drawn.
+        """Start a step, or have it start when the one under way ends; return what waits for its end, without the GIL,
+        and gives what `run` gives; where `draws`, one for each run with a slot, has any, with a third column of the
+        tokens drawn. At most STEPS_UNDER_WAY steps, waited for in order.
         """
         self._gpu.enter()
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
-            return lambda: self._answers[:0]
-        words = self.inputs.words
-        for part in self.inputs.place(runs):
-            self._gpu.upload(self._step + 4 * part.start, words[part.start : part.stop])
+            return lambda: np.empty((0, 2), np.int32)
+        parts, turn = self.inputs.place(runs), self._turns.take()
+        for part in parts:
+            words = turn.words[part.start : part.stop]
+            words[:] = self.inputs.words[part.start : part.stop]
+            self._gpu.upload(self._step + 4 * part.start, words)
         self.replay(rows)
         wanted = int(self.inputs.words[WANTED])
         if wanted:
-            self._gpu.download(self._answers, self._device_answers, 8 * wanted)
+            self._gpu.download(turn.answers, self._device_answers, 8 * wanted)
         drawn = self._draws.begin(draws) if any(draws) else None
-        return lambda: self._awaited(wanted, drawn)
-
-    def _awaited(self, wanted: int, drawn: NDArray[np.int32] | None) -> NDArray[np.int32]:
-        self._gpu.synchronize()
-        answers = self._answers[:wanted]
-        return answers if drawn is None else np.column_stack((answers, drawn))
+        turn.end.set()
+        return lambda: _awaited(turn, wanted, drawn)
 
     def logits(self, slot: int) -> NDArray[np.float32]:
         """Return a copy of a slot's resident logits, `[vocabulary]`."""
@@ -212,3 +213,11 @@ class CudaBackend:
 
 def _widths(max_rows: int) -> list[int]:
     return [*(width for width in WIDTHS if width < max_rows), max_rows]
+
+
+def _awaited(turn: Turn, wanted: int, drawn: NDArray[np.int32] | None) -> NDArray[np.int32]:
+    """Wait for a step's end; return its answers, and what it drew beside them."""
+    turn.end.wait()
+    turn.is_taken = False
+    answers = turn.answers[:wanted]
+    return answers if drawn is None else np.column_stack((answers, drawn))

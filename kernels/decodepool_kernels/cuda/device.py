@@ -137,6 +137,10 @@ class Gpu:
         """Wait for everything asked so far, without the GIL."""
         _ok(driver.cuStreamSynchronize(self._stream))
 
+    def mark(self) -> Mark:
+        """Return a point of the stream that can be waited for."""
+        return Mark(self._stream)
+
     def load(self, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:
         """Load a kernel. CannotCompile where the driver cannot take the image."""
         status, module = driver.cuModuleLoadData(image)
@@ -198,6 +202,7 @@ class Gpu:
     def close(self) -> None:
         """Give everything back. On a device that is lost every call fails, and nothing is left to be given."""
         driver.cuCtxSetCurrent(self._context)
+        driver.cuStreamSynchronize(self._stream)
         for address in self._allocations:
             driver.cuMemFree(address)
         for address in self._pinned:
@@ -206,6 +211,22 @@ class Gpu:
             driver.cuModuleUnload(module)
         driver.cuStreamDestroy(self._stream)
         driver.cuDevicePrimaryCtxRelease(self._device)
+
+
+class Mark:
+    """A point of a stream. `set` it behind everything asked so far, then `wait` until the device has come so far."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._event = _ok(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+
+    def set(self) -> None:
+        """Be where the stream ends now."""
+        _ok(driver.cuEventRecord(self._event, self._stream))
+
+    def wait(self) -> None:
+        """Wait, without the GIL."""
+        _ok(driver.cuEventSynchronize(self._event))
 
 
 class Region:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.records import pointer
+from decodepool_kernels.cuda.turns import STEPS_UNDER_WAY
 
 THREADS = 1024
 CLUSTER = 8
@@ -44,17 +46,22 @@ class DeviceDraw:
 
 @dataclass(frozen=True)
 class LogitsSource:
-    """Where rows are drawn from: resident logits, the best of each row that is wanted, and the step's words."""
+    """Where rows are drawn from: resident logits, the best of each row that is wanted, the step's words; and where each
+    slot's last token is kept.
+    """
 
     logits: int
     stride: int
     vocabulary_size: int
     best: int
     step: int
+    last_tokens: int
 
 
 class Draws:
-    """Draws up to `max_rows` tokens. The kernel is loaded here: a first draw waits for nothing."""
+    """Draws up to `max_rows` tokens a step. The kernel is loaded here: a first draw waits for nothing. `size_bytes` are
+    those on the device.
+    """
 
     def __init__(self, gpu: Gpu, library: KernelLibrary, source: LogitsSource, max_rows: int) -> None:
         if source.vocabulary_size > MOST_TOKENS:
@@ -63,28 +70,25 @@ class Draws:
         items = -(-source.vocabulary_size // (THREADS * self._cluster))
         name = "draw_cluster" if self._cluster > 1 else "draw"
         self._function = library.function(name, {"ITEMS": items}, THREADS)
-        self._words = gpu.pinned(max_rows * DRAW.itemsize // 4)
-        self._rows = self._words.view(DRAW)
-        self._drawn = gpu.pinned(max_rows)
-        self._device_words, self._device_drawn = gpu.allocate(self._words.nbytes), gpu.allocate(self._drawn.nbytes)
+        words = max_rows * DRAW.itemsize // 4
+        self._turns = cycle([(gpu.pinned(words), gpu.pinned(max_rows)) for _ in range(STEPS_UNDER_WAY)])
+        self.size_bytes = 4 * (words + max_rows)
+        self._device_words, self._device_drawn = gpu.allocate(4 * words), gpu.allocate(4 * max_rows)
         row = (pointer(source.logits), ctypes.c_longlong(source.stride), ctypes.c_int(source.vocabulary_size))
-        places = (source.best, self._device_words, self._device_drawn, source.step)
+        places = (source.best, self._device_words, self._device_drawn, source.step, source.last_tokens)
         self._arguments = (*row, *(pointer(address) for address in places))
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes on the device."""
-        return self._words.nbytes + self._drawn.nbytes
 
     def begin(self, draws: Sequence[DeviceDraw | None]) -> NDArray[np.int32]:
         """Draw where asked, in stream order; return where each row's token will be once the stream has come so far."""
+        words, drawn = next(self._turns)
+        rows = words.view(DRAW)
         for index, draw in enumerate(draws):
-            self._rows[index] = (0.0, 0, 0, 0, 0, 0, 0) if draw is None else _row(draw)
+            rows[index] = (0.0, 0, 0, 0, 0, 0, 0) if draw is None else _row(draw)
         count = len(draws)
-        self._gpu.upload(self._device_words, self._words, count * DRAW.itemsize)
+        self._gpu.upload(self._device_words, words, count * DRAW.itemsize)
         self._gpu.launch(Launch("draw", self._function, (count * self._cluster, 1), self._arguments))
-        self._gpu.download(self._drawn, self._device_drawn, 4 * count)
-        return self._drawn[:count]
+        self._gpu.download(drawn, self._device_drawn, 4 * count)
+        return drawn[:count]
 
 
 def _row(draw: DeviceDraw) -> tuple[float, int, int, int, int, int, int]:

@@ -124,6 +124,9 @@ class StepInputs:
         tokens = [token for run in runs for token in run.tokens]
         if not 0 <= min(tokens) <= max(tokens) < self._limits.vocabulary_size:
             raise ValueError(f"a token outside the vocabulary of {self._limits.vocabulary_size} reached the step")
+        for end, count, run in zip(ends, counts, runs, strict=True):
+            if run.follows:
+                tokens[end - 1] = _drawn_last(run, count)
         positions = [run.position + i for run, count in zip(runs, counts, strict=True) for i in range(count)]
         tables = [table for table, count in enumerate(counts) for _ in range(count)]
         return _Rows(tokens, positions, tables, wanted)
@@ -190,6 +193,13 @@ class _Rows:
     positions: list[int]
     tables: list[int]
     wanted: list[tuple[int, int]]
+
+
+def _drawn_last(run: RowRun, count: int) -> int:
+    """Return what stands for the token that a run's slot drew last; ValueError for one that cannot follow it."""
+    if run.slot is None or count != 1:
+        raise ValueError(f"{count} rows of slot {run.slot} follow what it drew")
+    return ~run.slot
 
 
 Unit = tuple[int, int, int, int, int, int, int, int]

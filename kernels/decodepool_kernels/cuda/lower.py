@@ -50,6 +50,7 @@ class Lowering:
     max_rows: int
     columns: int
     step: int
+    last_tokens: int
     place_constant: Callable[[NDArray[Any]], int]
     fused: bool
     records: list[Record] = field(default_factory=list)
@@ -146,7 +147,8 @@ class Lowering:
         if matrix.kind is not None:
             kernel, counts, defines = "embed", [matrix.inputs // BLOCK_INPUTS, matrix.zero], matrix.kind.defines()
         stride = ctypes.c_longlong(self._stride(op.out.width))
-        operands = (pointer(matrix.address), out, stride, *map(ctypes.c_int, counts), pointer(self.step))
+        places = (pointer(self.step), pointer(self.last_tokens))
+        operands = (pointer(matrix.address), out, stride, *map(ctypes.c_int, counts), *places)
         self._emit(kernel, operands, (), (out,), grid=elements(op.out.width, ROW_THREADS), defines=defines)
 
     def _activation(self, x: g.Tensor, planes: int, domain: int = ROWS) -> Buffer:

@@ -17,7 +17,7 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
-from decodepool_worker.engine.device_draws import Asked, asked_of, device_draw, device_outcomes
+from decodepool_worker.engine.device_draws import Asked, asked_of, device_draw, device_outcomes, is_untouched
 from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.drawing import Drawers
 from decodepool_worker.engine.gpu_report import GpuReport
@@ -44,7 +44,7 @@ class CudaEngine:
         plan: CapacityPlan,
         *,
         threads: int,
-        settings: Settings | None = None,
+        settings: Settings = Settings(),
     ) -> None:
         check_kv_type(plan.kv_type)
         heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
@@ -59,9 +59,10 @@ class CudaEngine:
             slots=plan.sessions,
             max_rows=plan.max_step_rows,
             table_width=pages_of(plan.context_tokens),
-            settings=settings or Settings(),
+            settings=settings,
         )
         self._drawers = Drawers(threads, draw_as_device)
+        self._is_chained = settings.chained
         self.page_count = plan.page_count
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows
@@ -87,12 +88,18 @@ class CudaEngine:
         return self.begin(spans)()
 
     def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
-        """Start a step; return what waits for its end and gives what `step` gives. No other step before that."""
+        """Start a step, or have it start when the one under way ends; return what waits for it and gives what `step`
+        gives.
+        """
         evaluated = [span for span in spans if span.tokens]
         draws = [device_draw(span.draw) for span in evaluated if span.slot is not None]
         answers = self._backend.begin(evaluated, draws)
         asked = asked_of(spans)
         return lambda: self._drawn(spans, asked, answers())
+
+    def can_be_followed(self, draw: Draw) -> bool:
+        """Tell whether the device makes a draw, and so knows the token before it is read."""
+        return self._is_chained and is_untouched(draw)
 
     def _drawn(self, spans: Sequence[Span], asked: Asked, answers: NDArray[np.int32]) -> list[Outcome]:
         """Return what was drawn: on the device where it could, the rest from here, by the same program."""

@@ -120,7 +120,10 @@ class Wanted:
     """Rows of logits to keep, where they are not as many as sessions: a measurement, or a text's every token."""
     fused: bool = True
     graphs: bool = True
-    """On a GPU: off for one operation a launch, and for launches one by one. Neither changes a bit."""
+    chained: bool = True
+    """On a GPU: off for one operation a launch, for launches one by one, and for steps begun only once the one ahead has
+    been read. None of them changes a bit.
+    """
 
     def with_room(self, context_tokens: int, sessions: int, logits_rows: int) -> Wanted:
         """Return the same with other room."""

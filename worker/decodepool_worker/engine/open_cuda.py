@@ -133,7 +133,7 @@ def opened_around(
 ) -> Loaded:
     """Build the graph and the engine around weights that are on the device."""
     graph = model_graph(model.shape, model.header, rope_factors)
-    settings = Settings(fused=wanted.fused, graphs=wanted.graphs)
+    settings = Settings(fused=wanted.fused, graphs=wanted.graphs, chained=wanted.chained)
     threads = wanted.threads or usable_cores()
     engine = CudaEngine(gpu, graph, weights, model.shape, plan, threads=threads, settings=settings)
     require_same_bits(engine, gpu.name)

@@ -50,7 +50,8 @@ class Span:
 
     `pages[i]` is the physical page of tokens [64 i, 64 i + 64); `position` is that of `tokens[0]`. The last row's
     logits are kept in resident row `slot` (None: not needed). With no tokens, `draw` draws from the logits already
-    resident in `slot`.
+    resident in `slot`. Where a span `follows`, its one token is what `slot` drew in the step before, which the device
+    knows and nobody has read: what `tokens` holds only counts.
     """
 
     pages: Sequence[int]
@@ -58,6 +59,7 @@ class Span:
     tokens: Sequence[int]
     slot: int | None = None
     draw: Draw | None = None
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,14 @@ class Engine(Protocol):
 
 @runtime_checkable
 class OverlappingEngine(Engine, Protocol):
-    """An engine whose steps run beside this process."""
+    """An engine whose steps run beside this process. Everything asked of it happens in the order in which it is asked
+    for, steps included.
+    """
 
     def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
-        """Start a step; return what waits for its end and gives what `step` gives. No other step before that."""
+        """Start a step; return what waits for its end and gives what `step` gives. One more step may be begun behind
+        it, where every token it draws `can_be_followed`; steps are waited for in order.
+        """
+
+    def can_be_followed(self, draw: Draw) -> bool:
+        """Tell whether a token drawn so may be evaluated, by a span that follows, before anybody has read it."""

@@ -149,14 +149,15 @@ DEVICE u64 random_bits(u64 seed, u32 position) {
 }
 
 // One row, by every block of its cluster.
-DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, const int2* best, const Draw* draws, int* drawn, const int* step) {
+DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, const int2* best, const Draw* draws, int* drawn, const int* step, int* last_tokens) {
   __shared__ Sums sums;
   await_previous();
   const int wanted = blockIdx.x / CLUSTER;
   const Draw draw = draws[wanted];
   if (!draw.used) return;
   meet_cluster();  // nobody writes to a block that has not begun
-  const float* row = logits + row_array(step, WANTED_SLOTS)[wanted] * stride;
+  const int slot = row_array(step, WANTED_SLOTS)[wanted];
+  const float* row = logits + slot * stride;
   const double largest = __int_as_float(best[wanted].y);
   Row held = {{}, sums, 0};
   EACH for (int item = 0; item < ITEMS; ++item) {
@@ -168,6 +169,9 @@ DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, const int2
   EACH for (int item = 0; item < ITEMS; ++item)
     if (held.weights[item] < draw.least) held.weights[item] = 0;
   const u32 token = held.drawn(random_bits(draw.seed, draw.position));
-  if (cluster_rank() == 0 && threadIdx.x == 0) drawn[wanted] = token;
+  if (cluster_rank() == 0 && threadIdx.x == 0) {
+    drawn[wanted] = token;
+    if (token < vocabulary) last_tokens[slot] = token;  // of logits that are not finite nothing can be drawn
+  }
   meet_cluster();  // nor to one that has ended
 }

@@ -20,12 +20,12 @@ DEVICE float element(const u8* record, int output, int k, int zero) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-embed(const u8* weights, float* out, i64 stride, int blocks, int zero, const int* step) {
+embed(const u8* weights, float* out, i64 stride, int blocks, int zero, const int* step, const int* last_tokens) {
   let_next_start();
   await_previous();
   const int k = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
   if (row >= step[ROWS] || k >= 32 * blocks) return;
-  const int token = row_array(step, TOKENS)[row];
+  const int token = row_token(step, last_tokens, row);
   const u8* record = weights + record_index(token / 16, k / 32, blocks) * RECORD_BYTES;
   out[row * stride + k] = element(record, token % 16, k % 32, zero);
 }

@@ -13,6 +13,12 @@ enum { WIDE_ROW, WIDE_ROWS, WIDE_BLOCKS, WIDE_SPLIT, WIDE_SPLITS, WIDE_TILE };  
 // An array with one value a row.
 DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }
 
+// A row's token. One below 0 stands for what slot ~token drew last, in a step that the host had not read when it asked for this one.
+DEVICE int row_token(const int* step, const int* last_tokens, int row) {
+  const int token = row_array(step, TOKENS)[row];
+  return token < 0 ? last_tokens[~token] : token;
+}
+
 // The page table of a row's session.
 DEVICE const int* page_table(const int* step, int row) {
   return step + step[TABLES_AT] + row_array(step, ROW_TABLES)[row] * step[TABLE_WIDTH];
