@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 
-from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Engine, Sampling, Span
+from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Engine, Outcome, OverlappingEngine, Sampling, Span
 
 WARM_UP_STEPS = 2
 MAX_STEPS = 64
 """Steps of one width at most: what is measured is a step at a context, not over a stretch of them."""
-ROOM_TOKENS = WARM_UP_STEPS + MAX_STEPS + 1
+ROOM_TOKENS = WARM_UP_STEPS + MAX_STEPS + 2
 """What a session holds beyond its context, to be timed."""
 MIN_STEPS = 5
 STEP_SECONDS = 2.0
@@ -67,23 +67,56 @@ def time_decode(
     engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY, steps: int = MAX_STEPS
 ) -> Timing:
     """Time steps that evaluate and draw one token for each table, whose first `context` tokens are there: at most
-    `steps` of them.
+    `steps` of them, each as a server begins it, before the one ahead is read where the engine allows that.
     """
-    last = [0] * len(tables)
-    history: list[int] = []  # nothing is penalised
-
-    def step_at(position: int) -> None:
-        draw = Draw(sampling, 0, position + 1, history)
-        outcomes = engine.step([Span(pages, position, [last[i]], i, draw) for i, pages in enumerate(tables)])
-        last[:] = [getattr(outcome, "token", 0) for outcome in outcomes]
-
-    for step in range(WARM_UP_STEPS):
-        step_at(context + step)
+    decoding = Decoding(engine, tables, context, sampling)
+    for _ in range(WARM_UP_STEPS):
+        decoding.step()
     seconds: list[float] = []
     while len(seconds) < steps and (len(seconds) < MIN_STEPS or sum(seconds) < STEP_SECONDS):
-        position = context + WARM_UP_STEPS + len(seconds)
-        seconds.append(_timed(lambda: step_at(position)))  # noqa: B023 - called at once
+        seconds.append(_timed(decoding.step))
+    decoding.finish()
     return Timing(tuple(seconds))
+
+
+class Decoding:
+    """Sessions that decode side by side, a page table each, from `context` tokens on."""
+
+    def __init__(self, engine: Engine, tables: list[list[int]], context: int, sampling: Sampling) -> None:
+        self._engine, self._tables, self._sampling = engine, tables, sampling
+        self._position = context
+        self._tokens = [0] * len(tables)
+        can_chain = isinstance(engine, OverlappingEngine) and engine.can_be_followed(self._draw())
+        self._begin = engine.begin if isinstance(engine, OverlappingEngine) and can_chain else None
+        self._under_way: Callable[[], list[Outcome]] | None = None
+
+    def step(self) -> None:
+        """Bring one step to its end, the next one begun behind it where that can be."""
+        if self._begin is None:
+            self._take(self._engine.step(self._spans(follow=False)))
+            return
+        under_way = self._under_way or self._begin(self._spans(follow=False))
+        self._under_way = self._begin(self._spans(follow=True))
+        self._take(under_way())
+
+    def finish(self) -> None:
+        """Wait for the step that is under way."""
+        if self._under_way is not None:
+            self._take(self._under_way())
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        self._tokens = [getattr(outcome, "token", 0) for outcome in outcomes]
+
+    def _spans(self, *, follow: bool) -> list[Span]:
+        """Return the rows of the next position."""
+        position, draw = self._position, self._draw()
+        self._position += 1
+        rows = zip(self._tables, self._tokens, strict=True)
+        return [Span(pages, position, [token], slot, draw, follow) for slot, (pages, token) in enumerate(rows)]
+
+    def _draw(self) -> Draw:
+        """Ask for the token after the next position; nothing is penalised."""
+        return Draw(self._sampling, 0, self._position + 1, [])
 
 
 def copy_context(engine: Engine, source: list[int], target: list[int], context: int) -> None:

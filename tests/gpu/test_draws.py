@@ -31,7 +31,8 @@ def drawn(gpu: Gpu, logits: NDArray[np.float32], draws: Sequence[Draw]) -> list[
     words[HEADER_WORDS:].reshape(ROW_ARRAYS, MAX_ROWS)[WANTED_SLOTS, :rows] = np.arange(rows)[::-1]
     largest = logits.argmax(1)
     best = np.stack([largest, logits[np.arange(rows), largest].view(np.int32)], 1).astype(np.int32)
-    source = LogitsSource(gpu.place(logits[::-1]), vocabulary, vocabulary, gpu.place(best), gpu.place(words), gpu.allocate(4 * rows))
+    places = (gpu.place(best), gpu.place(words), gpu.allocate(4 * rows))
+    source = LogitsSource(gpu.place(logits[::-1]), vocabulary, vocabulary, *places)
     found = Draws(gpu, KernelLibrary(gpu), source, rows).begin([device_draw(draw) for draw in draws])
     gpu.synchronize()
     return [int(token) for token in found]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.verify.lab import Listener
 
-from tests.gpu.test_engine import MakeFile, opened, tiny_file
+from tests.gpu.test_engine import ON_GPU, MakeFile, opened, tiny_file
 from tests.tiny.catalogue import WEIGHT_TYPES
 
 __all__ = ["tiny_file"]
@@ -43,12 +45,12 @@ def drawn(residence: Residence, prompts: list[list[int]], count: int) -> list[li
     return [listener.tokens for listener in listeners]
 
 
-def test_tokens_are_those_of_a_lone_session(tiny_file: MakeFile) -> None:
+def test_tokens_are_those_of_a_lone_session_whose_every_step_is_read_before_the_next_begins(tiny_file: MakeFile) -> None:
     prompts = [[(i * 7 + index * 3) % 96 for i in range(5 + 13 * index)] for index in range(9)]
     with opened(tiny_file(WEIGHT_TYPES[0])) as engine:
         assert isinstance(engine, OverlappingEngine)
         together = drawn(Residence(engine, context_tokens=192, sessions=16), prompts, 40)
-    with opened(tiny_file(WEIGHT_TYPES[0])) as engine:
+    with opened(tiny_file(WEIGHT_TYPES[0]), replace(ON_GPU, chained=False)) as engine:
         alone = []
         for index, tokens in enumerate(prompts):
             residence = Residence(engine, context_tokens=192, sessions=1)

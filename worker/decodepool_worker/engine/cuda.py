@@ -44,9 +44,10 @@ class CudaEngine:
         plan: CapacityPlan,
         *,
         threads: int,
-        settings: Settings = Settings(),
+        settings: Settings | None = None,
     ) -> None:
         check_kv_type(plan.kv_type)
+        settings = settings or Settings()
         heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
         self._gpu = gpu
         self._pages = KvPages(gpu, heads, plan.page_count, plan.kv_type.value)

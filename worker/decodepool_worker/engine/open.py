@@ -121,8 +121,8 @@ class Wanted:
     fused: bool = True
     graphs: bool = True
     chained: bool = True
-    """On a GPU: off for one operation a launch, for launches one by one, and for steps begun only once the one ahead has
-    been read. None of them changes a bit.
+    """On a GPU: off for one operation a launch, for launches one by one, and for steps that begin only once the one
+    ahead has been read. None of them changes a bit.
     """
 
     def with_room(self, context_tokens: int, sessions: int, logits_rows: int) -> Wanted:
