@@ -45,7 +45,7 @@ def drawn(residence: Residence, prompts: list[list[int]], count: int) -> list[li
     return [listener.tokens for listener in listeners]
 
 
-def test_tokens_are_those_of_a_lone_session_whose_every_step_is_read_before_the_next_begins(tiny_file: MakeFile) -> None:
+def test_tokens_are_those_of_a_lone_session_whose_steps_are_read_one_by_one(tiny_file: MakeFile) -> None:
     prompts = [[(i * 7 + index * 3) % 96 for i in range(5 + 13 * index)] for index in range(9)]
     with opened(tiny_file(WEIGHT_TYPES[0])) as engine:
         assert isinstance(engine, OverlappingEngine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from decodepool_worker.engine.rows import Sampling
@@ -42,7 +43,7 @@ class Crowd:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        kind = self.random.choice((CheckingEngine, BesideEngine))
+        kind = self.random.choice((CheckingEngine, BesideEngine, partial(BesideEngine, is_quick=True)))
         self.engine = kind(page_count=36, slot_count=6, max_step_rows=self.random.choice((1, 3, 64, 200)))
         chunk = self.random.choice((1, 16, 64))
         self.residence = Residence(self.engine, context_tokens=CONTEXT, sessions=6, prefill_chunk_rows=chunk)
