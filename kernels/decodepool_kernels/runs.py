@@ -28,12 +28,6 @@ class RowRun(Protocol):
     def slot(self) -> int | None:
         """Resident logits row, None where no logits are wanted."""
 
-    @property
-    def follows(self) -> bool:
-        """Whether the run is one row whose token is what its slot drew last: on a device that runs steps beside the
-        host, which has not read it, `tokens` then only counts it.
-        """
-
 
 @dataclass(frozen=True)
 class OneRow:
@@ -43,4 +37,3 @@ class OneRow:
     position: int
     tokens: Sequence[int]
     slot: int | None
-    follows: bool = False

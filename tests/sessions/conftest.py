@@ -15,7 +15,7 @@ KINDS: dict[str, Callable[..., CheckingEngine]] = {
 }
 
 
-@pytest.fixture(params=KINDS.values(), ids=KINDS)
+@pytest.fixture(params=list(KINDS.values()), ids=list(KINDS))
 def engine(request: pytest.FixtureRequest) -> CheckingEngine:
     made: CheckingEngine = request.param(page_count=24, slot_count=4, max_step_rows=128)
     return made

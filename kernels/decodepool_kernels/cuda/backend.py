@@ -15,7 +15,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
-from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, WANTED, StepInputs, StepLimits
+from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, WANTED, StepInputs, StepLimits, StepRun
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -24,7 +24,6 @@ from decodepool_kernels.cuda.programs import Programs
 from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Weights, pointer
 from decodepool_kernels.cuda.turns import Turn, Turns
 from decodepool_kernels.graph import Graph
-from decodepool_kernels.runs import RowRun
 
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
@@ -159,13 +158,15 @@ class CudaBackend:
         """Bytes of the resident logits rows."""
         return 4 * self._logits_stride * self._slots
 
-    def run(self, runs: Sequence[RowRun]) -> NDArray[np.int32]:
+    def run(self, runs: Sequence[StepRun]) -> NDArray[np.int32]:
         """Evaluate every row of one step, without the GIL; return (best id, bits of its f32 logit) of each run with a
         slot, in order: a view until the step after the next.
         """
         return self.begin(runs)()
 
-    def begin(self, runs: Sequence[RowRun], draws: Sequence[DeviceDraw | None] = ()) -> Callable[[], NDArray[np.int32]]:
+    def begin(
+        self, runs: Sequence[StepRun], draws: Sequence[DeviceDraw | None] = ()
+    ) -> Callable[[], NDArray[np.int32]]:
         """Start a step, or have it start when the one under way ends; return what waits for its end, without the GIL,
         and gives what `run` gives; where `draws`, one for each run with a slot, has any, with a third column of the
         tokens drawn. At most STEPS_UNDER_WAY steps, waited for in order.

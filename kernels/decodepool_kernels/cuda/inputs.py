@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,14 @@ WIDE_UNITS = 6
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
 ROW_ARRAYS = 7
 UNITS_AT = HEADER_WORDS + ROW_ARRAYS * MAX_ROWS
+
+
+class StepRun(RowRun, Protocol):
+    """A run of a step that may begin before the one ahead has been read."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is one row whose token its slot drew last, which the device knows: `tokens` only counts it."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +99,7 @@ class StepInputs:
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
 
-    def place(self, runs: Sequence[RowRun]) -> list[range]:
+    def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
         tokens, pages and slots that are not there; the step before stays then.
         """
@@ -112,7 +121,7 @@ class StepInputs:
         """Whether the step last placed has rows for the wide program."""
         return bool(self.words[WIDE_UNITS])
 
-    def _rows(self, runs: Sequence[RowRun], counts: Sequence[int]) -> _Rows:
+    def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
         ends = list(accumulate(counts))
         if ends[-1] > self._limits.rows:
@@ -138,7 +147,7 @@ class StepInputs:
             self._arrays[WANTED_ROWS : WANTED_SLOTS + 1, : len(rows.wanted)] = np.transpose(rows.wanted)
         return len(rows.wanted)
 
-    def _place_units(self, runs: Sequence[RowRun], counts: Sequence[int]) -> tuple[int, int]:
+    def _place_units(self, runs: Sequence[StepRun], counts: Sequence[int]) -> tuple[int, int]:
         """Cut the runs into units, unless they are cut as those before; return how many there are, and wide ones."""
         cut_as = [
             (count, run.position // (PAGE_TOKENS if count == 1 else 1)) for run, count in zip(runs, counts, strict=True)
@@ -151,7 +160,7 @@ class StepInputs:
             self._unit_counts, self._cut_as = (len(units), len(wide)), cut_as
         return self._unit_counts
 
-    def _cut_units(self, runs: Sequence[RowRun], counts: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _cut_units(self, runs: Sequence[StepRun], counts: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return units, the longest first, and wide units, and write each row's chunks down."""
         cut, row, slot = self._cut, 0, 0
         seen = [blocks_of(run.position + count - 1) for run, count in zip(runs, counts, strict=True)]
@@ -159,7 +168,7 @@ class StepInputs:
         chunk = 1 if blocks * cut.items <= cut.blocks_at_once else GROUP_BLOCKS
         singles: list[tuple[int, int, int, int]] = []
         units: list[Unit] = []
-        wide: list[tuple[int, RowRun]] = []
+        wide: list[tuple[int, StepRun]] = []
         chunks_of_rows: list[tuple[int, int]] = []
         for run, count, last in zip(runs, counts, seen, strict=True):
             chunks = -(-last // chunk)
@@ -195,7 +204,7 @@ class _Rows:
     wanted: list[tuple[int, int]]
 
 
-def _drawn_last(run: RowRun, count: int) -> int:
+def _drawn_last(run: StepRun, count: int) -> int:
     """Return what stands for the token that a run's slot drew last; ValueError for one that cannot follow it."""
     if run.slot is None or count != 1:
         raise ValueError(f"{count} rows of slot {run.slot} follow what it drew")
