@@ -77,7 +77,7 @@ def test_prompts_take_turns_beside_a_decode(residence: Residence) -> None:
     residence.decode(residence.create([1]).id, DecodeRequest(), Listener())
     residence.tick()
     prompts = [residence.create(prompt(200, variant)) for variant in range(1, 4)]
-    seen = []
+    seen: list[list[int]] = []
     while len(seen) < 6:
         residence.tick()
         if prompts[0].evaluated_count:  # not in a step that was under way when they came
