@@ -93,6 +93,14 @@ def test_a_token_more_of_each_session_brings_no_table_and_cuts_nothing_anew() ->
     assert [len(part) for part in inputs.place(crossing)][1] == LIMITS.table_width
 
 
+def test_a_row_that_follows_names_its_slot_where_its_token_would_be() -> None:
+    inputs = StepInputs(zeros, LIMITS, CUT)
+    inputs.place(
+        [Run([0], 3, [7], 5), Run([1], 4, [7], 6, follows=True), Run([2], 5, [7, 8]), Run([3], 1, [7], 0, True)]
+    )
+    assert inputs.words[HEADER_WORDS:][:5].tolist() == [7, -7, 7, 8, -1]
+
+
 REFUSED = {
     "a page past the last": (Run([500], 0, [1]), "page"),
     "a page before the first": (Run([-1], 0, [1]), "page"),
@@ -103,6 +111,9 @@ REFUSED = {
     "a slot before the first": (Run([0], 0, [1], -1), "slot"),
     "a token past the last": (Run([0], 0, [1000]), "vocabulary"),
     "a token before the first": (Run([0], 0, [-1]), "vocabulary"),
+    "two rows that follow one token": (Run([0], 0, [1, 1], 0, follows=True), "2 rows of slot 0 follow"),
+    "a row that follows no slot": (Run([0], 0, [1], follows=True), "slot None follow"),
+    "a row that follows a slot past the last": (Run([0], 0, [1], 32, follows=True), "slot 32 of 32"),
     "too many rows": (Run([0, 1], 0, [1] * 65), "rows; it holds 64"),
 }
 

@@ -7,7 +7,7 @@
 | `pages`, `prefixes` | the page allocator; which page already holds which prefix |
 | `session`, `decodes` | a session and its table of states; one decode and its text |
 | `events`, `drawn` | what a stream tells; what it told, kept to be told again |
-| `scheduler`, `stepper` | which rows go into a step; sessions to spans, and the step itself |
+| `scheduler`, `flight`, `stepper` | which rows go into a step; a session's part of one under way; the step itself |
 | `step_thread`, `worker`, `stream` | the thread that owns a residence; its door to asyncio; one stream there |
 | `checks`, `errors`, `stats` | what a request must be; why it is refused; counts |
 """

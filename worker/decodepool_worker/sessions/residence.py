@@ -79,8 +79,8 @@ class Residence:
         return self._stepper.fault
 
     def tick(self) -> bool:
-        """Run one engine step if there is work; False if there is none. Where steps run beside this process, sinks hear
-        of a token that ends nothing while the step after it runs.
+        """Bring one engine step to its end if there is work; False if there is none. Where steps run beside this
+        process the next one is then under way, and sinks hear of a token that ends nothing while it runs.
         """
         return self._stepper.tick()
 
