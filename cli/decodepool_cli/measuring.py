@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Engine, Outcome, OverlappingEngine, Sampling, Span
@@ -53,10 +54,17 @@ def time_prefill(
     """
 
     def run() -> None:
+        under_way = None
         for begin in range(0, len(tokens), engine.max_step_rows):
             chunk = tokens[begin : begin + engine.max_step_rows]
             is_last = begin + len(chunk) == len(tokens)
-            engine.step([Span(pages, begin, chunk, 0 if is_last else None)])
+            spans = [Span(pages, begin, chunk, 0 if is_last else None)]
+            following = begun(engine, spans)
+            if under_way is not None:
+                under_way()
+            under_way = following
+        if under_way is not None:
+            under_way()
 
     if not is_warm:
         run()
@@ -86,18 +94,16 @@ class Decoding:
         self._engine, self._tables, self._sampling = engine, tables, sampling
         self._position = context
         self._tokens = [0] * len(tables)
-        can_chain = isinstance(engine, OverlappingEngine) and engine.can_be_followed(self._draw())
-        self._begin = engine.begin if isinstance(engine, OverlappingEngine) and can_chain else None
+        self._is_chained = can_be_followed(engine, self._spans())
         self._under_way: Callable[[], list[Outcome]] | None = None
 
     def step(self) -> None:
         """Bring one step to its end, the next one begun behind it where that can be."""
-        if self._begin is None:
-            self._take(self._engine.step(self._spans(follow=False)))
-            return
-        under_way = self._under_way or self._begin(self._spans(follow=False))
-        self._under_way = self._begin(self._spans(follow=True))
+        under_way = self._under_way or begun(self._engine, self._spans())
+        if self._is_chained:
+            self._under_way = begun(self._engine, self._spans(ahead=1))
         self._take(under_way())
+        self._position += 1
 
     def finish(self) -> None:
         """Wait for the step that is under way."""
@@ -107,16 +113,24 @@ class Decoding:
     def _take(self, outcomes: list[Outcome]) -> None:
         self._tokens = [getattr(outcome, "token", 0) for outcome in outcomes]
 
-    def _spans(self, *, follow: bool) -> list[Span]:
-        """Return the rows of the next position."""
-        position, draw = self._position, self._draw()
-        self._position += 1
-        rows = zip(self._tables, self._tokens, strict=True)
-        return [Span(pages, position, [token], slot, draw, follow) for slot, (pages, token) in enumerate(rows)]
+    def _spans(self, ahead: int = 0) -> list[Span]:
+        """Return the rows of the next position, or of one whose tokens are not read yet."""
+        position = self._position + ahead
+        draw = Draw(self._sampling, 0, position + 1, [])  # nothing is penalised
+        rows = enumerate(zip(self._tables, self._tokens, strict=True))
+        return [Span(pages, position, [token], slot, draw, follows=ahead > 0) for slot, (pages, token) in rows]
 
-    def _draw(self) -> Draw:
-        """Ask for the token after the next position; nothing is penalised."""
-        return Draw(self._sampling, 0, self._position + 1, [])
+
+def begun(engine: Engine, spans: list[Span]) -> Callable[[], list[Outcome]]:
+    """Begin a step, behind the one under way, where the engine allows that; return what brings it to its end."""
+    if isinstance(engine, OverlappingEngine) and engine.can_be_followed(spans):
+        return engine.begin(spans)
+    return partial(engine.step, spans)
+
+
+def can_be_followed(engine: Engine, spans: list[Span]) -> bool:
+    """Tell whether steps of such spans may begin one behind the other."""
+    return isinstance(engine, OverlappingEngine) and engine.can_be_followed(spans)
 
 
 def copy_context(engine: Engine, source: list[int], target: list[int], context: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_worker.engine.device_draws import asked_of, device_draw, device_outcomes
+from decodepool_worker.engine.device_draws import asked_of, device_draw, device_outcomes, is_drawn_on_device
 from decodepool_worker.engine.rows import Draw, NonFiniteLogits, Sampled, Sampling, Span
 
 GREEDY, HOT = Sampling(0.0), Sampling(0.7, top_k=5, top_p=0.5, min_p=0.25)
@@ -66,3 +66,20 @@ def test_the_device_is_told_integers() -> None:
     assert device_draw(draw(Sampling(1.0))).share is None  # type: ignore[union-attr]
     assert device_draw(draw(GREEDY)) is None
     assert device_draw(None) is None
+
+
+DRAWN_HERE = {
+    "from what is resident": Span([0], 9, [], 0, draw(GREEDY)),
+    "with log-probabilities": Span([0], 8, [1], 0, draw(GREEDY, 0)),
+    **{f"{sampling}": Span([0], 8, [1], 0, draw(sampling)) for sampling in TOUCHED},
+}
+
+
+@pytest.mark.parametrize("span", DRAWN_HERE.values(), ids=DRAWN_HERE)
+def test_a_token_that_is_drawn_here_is_not_known_to_the_device(span: Span) -> None:
+    assert not is_drawn_on_device(span)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, HOT], ids=["greedy", "hot"])
+def test_every_other_token_is(sampling: Sampling) -> None:
+    assert is_drawn_on_device(Span([0], 8, [1], 0, draw(sampling)))

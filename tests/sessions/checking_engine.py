@@ -195,8 +195,9 @@ class BesideEngine(CheckingEngine):
             self._run()
         return partial(self._awaited, outcomes)
 
-    def can_be_followed(self, draw: Draw) -> bool:
-        return draw.sampling.repetition_penalty == 1.0
+    def can_be_followed(self, spans: Sequence[Span]) -> bool:
+        draws = [span for span in spans if span.draw is not None]
+        return all(span.tokens and span.draw and span.draw.sampling.repetition_penalty == 1.0 for span in draws)
 
     def copy_page(self, source: int, target: int) -> None:
         self._run()

@@ -17,7 +17,7 @@ from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
 from numpy.typing import NDArray
 
-from decodepool_worker.engine.device_draws import Asked, asked_of, device_draw, device_outcomes, is_untouched
+from decodepool_worker.engine.device_draws import Asked, asked_of, device_draw, device_outcomes, is_drawn_on_device
 from decodepool_worker.engine.device_sampling import draw_as_device
 from decodepool_worker.engine.drawing import Drawers
 from decodepool_worker.engine.gpu_report import GpuReport
@@ -98,9 +98,9 @@ class CudaEngine:
         asked = asked_of(spans)
         return lambda: self._drawn(spans, asked, answers())
 
-    def can_be_followed(self, draw: Draw) -> bool:
-        """Tell whether the device makes a draw, and so knows the token before it is read."""
-        return self._is_chained and is_untouched(draw)
+    def can_be_followed(self, spans: Sequence[Span]) -> bool:
+        """Tell whether the device makes every draw of a step, and so knows the tokens before they are read."""
+        return self._is_chained and all(span.draw is None or is_drawn_on_device(span) for span in spans)
 
     def _drawn(self, spans: Sequence[Span], asked: Asked, answers: NDArray[np.int32]) -> list[Outcome]:
         """Return what was drawn: on the device where it could, the rest from here, by the same program."""

@@ -28,6 +28,11 @@ def is_untouched(draw: Draw) -> bool:
     )
 
 
+def is_drawn_on_device(span: Span) -> bool:
+    """Tell whether the device draws a span's token. One from logits that are resident already is drawn here."""
+    return span.draw is not None and span.slot is not None and bool(span.tokens) and is_untouched(span.draw)
+
+
 def device_draw(draw: Draw | None) -> DeviceDraw | None:
     """Return what the device is asked for; nothing where the best token is the draw, or it is drawn here."""
     if draw is None or draw.sampling.temperature == 0 or not is_untouched(draw):
@@ -52,13 +57,12 @@ class Asked:
 
 
 def asked_of(spans: Sequence[Span]) -> Asked:
-    """Sort the draws of a step. A draw from logits that are resident already is made here."""
+    """Sort the draws of a step."""
     of_device, here, row = [], [], -1
     for index, span in enumerate(spans):
         draw = span.draw
-        is_answered = span.slot is not None and bool(span.tokens)
-        row += is_answered
-        if draw is not None and is_answered and is_untouched(draw):
+        row += span.slot is not None and bool(span.tokens)
+        if draw is not None and is_drawn_on_device(span):
             of_device.append((index, row, DRAWN if draw.sampling.temperature > 0 else BEST))
         elif draw is not None:
             here.append(index)

@@ -112,9 +112,11 @@ class OverlappingEngine(Engine, Protocol):
     """
 
     def begin(self, spans: Sequence[Span]) -> Callable[[], list[Outcome]]:
-        """Start a step; return what waits for its end and gives what `step` gives. One more step may be begun behind
-        it, where every token it draws `can_be_followed`; steps are waited for in order.
+        """Start a step; return what waits for its end and gives what `step` gives. One more step may be begun behind it
+        where it `can_be_followed`; steps are waited for in order.
         """
 
-    def can_be_followed(self, draw: Draw) -> bool:
-        """Tell whether a token drawn so may be evaluated, by a span that follows, before anybody has read it."""
+    def can_be_followed(self, spans: Sequence[Span]) -> bool:
+        """Tell whether the next step may begin before anybody has read what these spans draw: each token that is drawn
+        may then be evaluated by a span that follows it.
+        """

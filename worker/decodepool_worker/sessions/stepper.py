@@ -88,19 +88,12 @@ class Stepper:
         spans = [part.span for part in parts.values()]
         if self._beside is None:
             return Flight(parts, partial(self._engine.step, spans), began, can_be_followed=False)
-        return Flight(parts, self._beside.begin(spans), began, can_be_followed=self._can_be_followed(spans))
+        return Flight(parts, self._beside.begin(spans), began, self._beside.can_be_followed(spans))
 
     def _part(self, session: Session, rows: int, ahead: Parts) -> Part:
         self._household.memory.cover(session.place, evaluated_after(session, ahead) + rows)
         session.served_step = self._begun
         return part_of(session, rows, ahead)
-
-    def _can_be_followed(self, spans: Iterable[Span]) -> bool:
-        """Tell whether the device will know every token that a step draws. One from resident logits is drawn here."""
-        engine = self._beside
-        return engine is not None and all(
-            span.draw is None or (bool(span.tokens) and engine.can_be_followed(span.draw)) for span in spans
-        )
 
     def _tell_beside(self) -> None:
         """Tell what the step before drew, while this one runs."""
