@@ -12,7 +12,7 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 
 from decodepool_kernels.cuda.backend import ARGMAX_SHARES, ARGMAX_THREADS
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import HEADER_WORDS, MAX_ROWS, ROW_ARRAYS, WANTED, WANTED_SLOTS
+from decodepool_kernels.cuda.inputs import ANSWER_WORDS, HEADER_WORDS, MAX_ROWS, ROW_ARRAYS, WANTED, WANTED_SLOTS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.records import pointer
 
@@ -27,17 +27,21 @@ def best(gpu: Gpu, logits: NDArray[np.float32]) -> list[tuple[int, float]]:
     words = np.zeros(HEADER_WORDS + ROW_ARRAYS * MAX_ROWS, np.int32)
     words[WANTED] = rows
     words[HEADER_WORDS:].reshape(ROW_ARRAYS, MAX_ROWS)[WANTED_SLOTS, :rows] = np.arange(rows)[::-1]
-    answers, shares, ended = gpu.allocate(8 * WIDTH), gpu.allocate(8 * ARGMAX_SHARES * WIDTH), gpu.allocate(4 * WIDTH)
+    answers, shares, ended = (
+        gpu.allocate(4 * ANSWER_WORDS * WIDTH),
+        gpu.allocate(8 * ARGMAX_SHARES * WIDTH),
+        gpu.allocate(4 * WIDTH),
+    )
     places = (answers, gpu.place(words), shares, ended, gpu.allocate(4 * rows))
     sizes = (ctypes.c_longlong(vocabulary), ctypes.c_int(vocabulary))
     arguments = (pointer(gpu.place(logits[::-1])), *sizes, *(pointer(address) for address in places))
     function = KernelLibrary(gpu).function("argmax", {}, ARGMAX_THREADS)
     for _ in range(2):
         gpu.launch(Launch("argmax", function, (ARGMAX_SHARES, WIDTH), arguments))
-    found = np.empty((rows, 2), np.int32)
+    found = np.empty((rows, ANSWER_WORDS), np.int32)
     gpu.download(found, answers)
     gpu.synchronize()
-    return [(int(token), float(np.int32(bits).view(np.float32))) for token, bits in found]
+    return [(int(token), float(np.int32(bits).view(np.float32))) for token, bits, *_ in found]
 
 
 @pytest.mark.parametrize("vocabulary", [1, 7, 31, 96, 1023, 50_257, 128_256, 262_144])

@@ -13,7 +13,7 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 from decodepool_kernels.cuda import draws as drawing
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.draws import Draws, LogitsSource
-from decodepool_kernels.cuda.inputs import HEADER_WORDS, MAX_ROWS, ROW_ARRAYS, WANTED_SLOTS
+from decodepool_kernels.cuda.inputs import ANSWER_WORDS, HEADER_WORDS, MAX_ROWS, ROW_ARRAYS, WANTED_SLOTS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_worker.engine.device_draws import device_draw
 from decodepool_worker.engine.device_sampling import draw_as_device
@@ -30,12 +30,20 @@ def drawn(gpu: Gpu, logits: NDArray[np.float32], draws: Sequence[Draw]) -> list[
     words = np.zeros(HEADER_WORDS + ROW_ARRAYS * MAX_ROWS, np.int32)
     words[HEADER_WORDS:].reshape(ROW_ARRAYS, MAX_ROWS)[WANTED_SLOTS, :rows] = np.arange(rows)[::-1]
     largest = logits.argmax(1)
-    best = np.stack([largest, logits[np.arange(rows), largest].view(np.int32)], 1).astype(np.int32)
-    places = (gpu.place(best), gpu.place(words), gpu.allocate(4 * rows))
+    answers = np.zeros((rows, ANSWER_WORDS), np.int32)
+    answers[:, 0], answers[:, 1] = largest, logits[np.arange(rows), largest].view(np.int32)
+    places = (gpu.place(answers), gpu.place(words), gpu.allocate(4 * rows))
     source = LogitsSource(gpu.place(logits[::-1]), vocabulary, vocabulary, *places)
-    found = Draws(gpu, KernelLibrary(gpu), source, rows).begin([device_draw(draw) for draw in draws])
+    drawing = Draws(gpu, KernelLibrary(gpu), source, rows)
+    drawing.bring([device_draw(draw) for draw in draws])
+    drawing.draw(rows)
+    gpu.download(answers, source.answers)
+    last_tokens = np.empty(rows, np.int32)
+    gpu.download(last_tokens, source.last_tokens)
     gpu.synchronize()
-    return [int(token) for token in found]
+    found: list[int] = answers[:, 2].tolist()
+    assert last_tokens[::-1].tolist() == [0 if device_draw(d) is None else t for d, t in zip(draws, found, strict=True)]
+    return found
 
 
 def token_of(logits: NDArray[np.float32], draw: Draw) -> int:

@@ -15,7 +15,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
-from decodepool_kernels.cuda.inputs import MOST_CUT_ROWS, WANTED, StepInputs, StepLimits, StepRun
+from decodepool_kernels.cuda.inputs import ANSWER_WORDS, MOST_CUT_ROWS, WANTED, StepInputs, StepLimits, StepRun
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -78,7 +78,7 @@ class CudaBackend:
         self._turns = Turns(gpu, self.inputs.words.size, max_rows)
         self._workspace_bytes = 0
         self._step = self._take(self.inputs.words.nbytes)
-        self._device_answers, self._last_tokens = self._take(8 * max_rows), self._take(4 * slots)
+        self._device_answers, self._last_tokens = self._take(4 * ANSWER_WORDS * max_rows), self._take(4 * slots)
         self._shares, self._ended = self._take(8 * ARGMAX_SHARES * max_rows), self._take(4 * max_rows)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
@@ -159,34 +159,37 @@ class CudaBackend:
         return 4 * self._logits_stride * self._slots
 
     def run(self, runs: Sequence[StepRun]) -> NDArray[np.int32]:
-        """Evaluate every row of one step, without the GIL; return (best id, bits of its f32 logit) of each run with a
-        slot, in order: a view until the step after the next.
+        """Evaluate every row of one step, without the GIL; return ANSWER_WORDS of each run with a slot, in order: best
+        id, bits of its f32 logit, token drawn; a view until the step after the next.
         """
         return self.begin(runs)()
 
     def begin(
         self, runs: Sequence[StepRun], draws: Sequence[DeviceDraw | None] = ()
     ) -> Callable[[], NDArray[np.int32]]:
-        """Start a step, or have it start when the one under way ends; return what waits for its end, without the GIL,
-        and gives what `run` gives; where `draws`, one for each run with a slot, has any, with a third column of the
-        tokens drawn. At most STEPS_UNDER_WAY steps, waited for in order.
+        """Start a step, or have it start when the one under way ends, with `draws`, if any, one for each run with a
+        slot; return what waits for its end, without the GIL, and gives what `run` gives. At most STEPS_UNDER_WAY steps,
+        waited for in order.
         """
         self._gpu.enter()
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
-            return lambda: np.empty((0, 2), np.int32)
+            return lambda: np.empty((0, ANSWER_WORDS), np.int32)
         parts, turn = self.inputs.place(runs), self._turns.take()
         for part in parts:
             words = turn.words[part.start : part.stop]
             words[:] = self.inputs.words[part.start : part.stop]
             self._gpu.upload(self._step + 4 * part.start, words)
+        is_drawn, wanted = any(draws), int(self.inputs.words[WANTED])
+        if is_drawn:
+            self._draws.bring(draws)
         self.replay(rows)
-        wanted = int(self.inputs.words[WANTED])
+        if is_drawn:
+            self._draws.draw(wanted)
         if wanted:
-            self._gpu.download(turn.answers, self._device_answers, 8 * wanted)
-        drawn = self._draws.begin(draws) if any(draws) else None
+            self._gpu.download(turn.answers, self._device_answers, 4 * ANSWER_WORDS * wanted)
         turn.end.set()
-        return lambda: _awaited(turn, wanted, drawn)
+        return lambda: _awaited(turn, wanted)
 
     def logits(self, slot: int) -> NDArray[np.float32]:
         """Return a copy of a slot's resident logits, `[vocabulary]`."""
@@ -216,9 +219,8 @@ def _widths(max_rows: int) -> list[int]:
     return [*(width for width in WIDTHS if width < max_rows), max_rows]
 
 
-def _awaited(turn: Turn, wanted: int, drawn: NDArray[np.int32] | None) -> NDArray[np.int32]:
-    """Wait for a step's end; return its answers, and what it drew beside them."""
+def _awaited(turn: Turn, wanted: int) -> NDArray[np.int32]:
+    """Wait for a step's end; return its answers."""
     turn.end.wait()
     turn.is_taken = False
-    answers = turn.answers[:wanted]
-    return answers if drawn is None else np.column_stack((answers, drawn))
+    return turn.answers[:wanted]

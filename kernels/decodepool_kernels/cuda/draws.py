@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
-from numpy.typing import NDArray
 
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.errors import CannotCompile
@@ -30,6 +29,7 @@ DRAW = np.dtype([
     ("position", "u4"), ("top_k", "u4"), ("share", "u4"), ("used", "u4"),
 ])  # fmt: skip
 """What a row brings, as the kernel reads it."""
+NO_DRAW = (0.0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class DeviceDraw:
 
 @dataclass(frozen=True)
 class LogitsSource:
-    """Where rows are drawn from: resident logits, the best of each row that is wanted, the step's words; and where each
-    slot's last token is kept.
+    """Where rows are drawn from: resident logits and the step's words; where its answers and each slot's last token are
+    kept.
     """
 
     logits: int
     stride: int
     vocabulary_size: int
-    best: int
+    answers: int
     step: int
     last_tokens: int
 
@@ -70,25 +70,22 @@ class Draws:
         items = -(-source.vocabulary_size // (THREADS * self._cluster))
         name = "draw_cluster" if self._cluster > 1 else "draw"
         self._function = library.function(name, {"ITEMS": items}, THREADS)
-        words = max_rows * DRAW.itemsize // 4
-        self._turns = cycle([(gpu.pinned(words), gpu.pinned(max_rows)) for _ in range(STEPS_UNDER_WAY)])
-        self.size_bytes = 4 * (words + max_rows)
-        self._device_words, self._device_drawn = gpu.allocate(4 * words), gpu.allocate(4 * max_rows)
+        self._turns = cycle([gpu.pinned(max_rows * DRAW.itemsize // 4).view(DRAW) for _ in range(STEPS_UNDER_WAY)])
+        self.size_bytes = max_rows * DRAW.itemsize
+        self._rows = gpu.allocate(self.size_bytes)
         row = (pointer(source.logits), ctypes.c_longlong(source.stride), ctypes.c_int(source.vocabulary_size))
-        places = (source.best, self._device_words, self._device_drawn, source.step, source.last_tokens)
+        places = (source.answers, self._rows, source.step, source.last_tokens)
         self._arguments = (*row, *(pointer(address) for address in places))
 
-    def begin(self, draws: Sequence[DeviceDraw | None]) -> NDArray[np.int32]:
-        """Draw where asked, in stream order; return where each row's token will be once the stream has come so far."""
-        words, drawn = next(self._turns)
-        rows = words.view(DRAW)
-        for index, draw in enumerate(draws):
-            rows[index] = (0.0, 0, 0, 0, 0, 0, 0) if draw is None else _row(draw)
-        count = len(draws)
-        self._gpu.upload(self._device_words, words, count * DRAW.itemsize)
-        self._gpu.launch(Launch("draw", self._function, (count * self._cluster, 1), self._arguments))
-        self._gpu.download(drawn, self._device_drawn, 4 * count)
-        return drawn[:count]
+    def bring(self, draws: Sequence[DeviceDraw | None]) -> None:
+        """Bring what a step draws to the device."""
+        rows = next(self._turns)
+        rows[: len(draws)] = [NO_DRAW if draw is None else _row(draw) for draw in draws]
+        self._gpu.upload(self._rows, rows, len(draws) * DRAW.itemsize)
+
+    def draw(self, rows: int) -> None:
+        """Draw what was brought for so many rows into their answers, once the step asked for before has ended."""
+        self._gpu.launch(Launch("draw", self._function, (rows * self._cluster, 1), self._arguments))
 
 
 def _row(draw: DeviceDraw) -> tuple[float, int, int, int, int, int, int]:

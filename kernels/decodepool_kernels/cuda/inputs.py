@@ -36,6 +36,8 @@ UNIT_WORDS = 8
 ROWS, WANTED = range(2)
 WIDE_UNITS = 6
 """Words of the header that the host reads too."""
+ANSWER_WORDS = 4
+"""Of each row that is wanted: best id, bits of its logit, the token drawn where one was, and one of padding."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
 ROW_ARRAYS = 7
 UNITS_AT = HEADER_WORDS + ROW_ARRAYS * MAX_ROWS

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda.device import Gpu, Mark
+from decodepool_kernels.cuda.inputs import ANSWER_WORDS
 
 STEPS_UNDER_WAY = 2
 """At most: one that runs, and one that waits for its end."""
@@ -17,8 +18,8 @@ STEPS_UNDER_WAY = 2
 
 @dataclass
 class Turn:
-    """What one step brings and what comes back, in pinned memory: words, and (best id, bits of its logit) a row. `end`
-    is where the answers are there.
+    """What one step brings and what comes back, in pinned memory: words, and answers `[rows, ANSWER_WORDS]`, which are
+    there at `end`.
     """
 
     words: NDArray[np.int32]
@@ -32,7 +33,7 @@ class Turns:
 
     def __init__(self, gpu: Gpu, words: int, max_rows: int) -> None:
         made = [
-            Turn(gpu.pinned(words), gpu.pinned(2 * max_rows).reshape(max_rows, 2), gpu.mark())
+            Turn(gpu.pinned(words), gpu.pinned(ANSWER_WORDS * max_rows).reshape(max_rows, ANSWER_WORDS), gpu.mark())
             for _ in range(STEPS_UNDER_WAY)
         ]
         self._turns: Sequence[Turn] = made

@@ -1,4 +1,4 @@
-// The largest logit of each wanted row and its id, the lowest among equals: (id, bits of the logit). A row with NaN answers NaN.
+// The largest logit of each wanted row and its id, the lowest among equals. A row with NaN answers NaN.
 // A row is shared by 32 blocks; the last of them to end folds what each found, and leaves the count of those that ended at 0. The id becomes the
 // last token of the row's slot.
 #include "common.cuh"
@@ -34,7 +34,7 @@ DEVICE Best best_of_block(Best best, Best* warps) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    argmax(const float* logits, i64 stride, int vocabulary, int2* answers, const int* step, Best* shares, int* ended, int* last_tokens) {
+    argmax(const float* logits, i64 stride, int vocabulary, Answer* answers, const int* step, Best* shares, int* ended, int* last_tokens) {
   __shared__ Best warps[THREADS / 32];
   __shared__ bool is_last;
   let_next_start();
@@ -57,7 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int2 held = __ldcg((const int2*)&shares[wanted * SHARES + threadIdx.x]);
   best = best_of_warp({__int_as_float(held.x), held.y});
   if (threadIdx.x != 0) return;
-  answers[wanted] = make_int2(best.id, __float_as_int(best.value));
+  answers[wanted].best = best.id;
+  answers[wanted].logit = best.value;
   last_tokens[row_array(step, WANTED_SLOTS)[wanted]] = best.id;
   ended[wanted] = 0;
 }

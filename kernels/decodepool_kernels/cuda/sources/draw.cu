@@ -3,6 +3,6 @@
 #include "draw.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    draw(const float* logits, i64 stride, int vocabulary, const int2* best, const Draw* draws, int* drawn, const int* step, int* last_tokens) {
-  draw_row(logits, stride, vocabulary, best, draws, drawn, step, last_tokens);
+    draw(const float* logits, i64 stride, int vocabulary, Answer* answers, const Draw* draws, const int* step, int* last_tokens) {
+  draw_row(logits, stride, vocabulary, answers, draws, step, last_tokens);
 }

@@ -270,7 +270,7 @@ DEVICE u64 random_bits(u64 seed, u32 position) {
 }
 
 // One row, by every block of its cluster.
-DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, const int2* best, const Draw* draws, int* drawn, const int* step, int* last_tokens) {
+DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, Answer* answers, const Draw* draws, const int* step, int* last_tokens) {
   __shared__ Shared shared;
   await_previous();
   const int wanted = blockIdx.x / CLUSTER;
@@ -279,7 +279,7 @@ DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, const int2
   meet_cluster();  // nobody writes to a block that has not begun
   const int slot = row_array(step, WANTED_SLOTS)[wanted];
   const float* row = logits + slot * stride;
-  const double largest = __int_as_float(best[wanted].y);
+  const double largest = answers[wanted].logit;
   Row held = {{}, shared, 0, 0};
   EACH for (int item = 0; item < ITEMS; ++item) {
     const u32 id = held.id(item);
@@ -291,7 +291,7 @@ DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, const int2
     if (held.weights[item] < draw.least) held.weights[item] = 0;
   u32 token;
   if (held.has_drawn(random_bits(draw.seed, draw.position), token) && threadIdx.x == 0) {
-    drawn[wanted] = token;
+    answers[wanted].drawn = token;
     if (token < vocabulary) last_tokens[slot] = token;  // of logits that are not finite nothing can be drawn
   }
   meet_cluster();  // nor to one that has ended

@@ -10,6 +10,13 @@ enum { TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTE
 enum { UNIT_ROW, UNIT_ROWS, UNIT_BLOCK, UNIT_BLOCKS, UNIT_CHUNK, UNIT_FRESH, UNIT_WORDS = 8 };
 enum { WIDE_ROW, WIDE_ROWS, WIDE_BLOCKS, WIDE_SPLIT, WIDE_SPLITS, WIDE_TILE };  // the wide units follow the others
 
+// What a step answers of a row that is wanted: its largest logit and the id of that, and the token drawn where one was.
+struct __align__(16) Answer {
+  int best;
+  float logit;
+  int drawn;
+};
+
 // An array with one value a row.
 DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }
 
