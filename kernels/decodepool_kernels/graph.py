@@ -6,7 +6,6 @@ own program. Every tensor holds one vector of `width` f32 a row of the step.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -207,7 +206,7 @@ class Graph:
         same_head = q.width * kv_heads == k.width * heads and k.width == v.width
         _check(same_head, f"queries {q.width} / {heads}, keys {k.width} / {kv_heads}, values {v.width} / {kv_heads}")
         _check(window is None or 1 <= window < MOST_TOKENS, f"a window of {window} tokens")
-        _check(soft_cap is None or 0 < soft_cap < math.inf, f"scores held within {soft_cap}")
+        _check(soft_cap is None or 1e-30 < soft_cap < 1e30, f"a soft cap of {soft_cap}")
         if sinks is not None:
             _check(sinks.length == heads, f"{sinks.name} has {sinks.length} sinks for {heads} query heads")
         out, switches = self.tensor(q.width), (window, sinks, soft_cap)
