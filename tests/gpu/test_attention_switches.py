@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,8 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.registry import WIDE_HEAD_DIMS
 
-from tests.gpu.probe import Rows, numbers, relative_error
-from tests.gpu.test_attention import BOUND, CUTS, PAGES, TOKENS, Session
+from tests.gpu.probe import Floats, Rows, numbers, relative_error
+from tests.gpu.test_attention import BOUND, PAGES, TOKENS, Session
 
 if TYPE_CHECKING:
     from decodepool_kernels.cuda.device import Gpu
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.gpu
 
 NARROW_CUTS = ({"blocks_at_once": 10**6}, {"blocks_at_once": 0}, {"partial_slots": 0})
 """A decode row's blocks: each by itself, in groups of 8, one after the other."""
+WIDE_CUTS = ({"wide_at_once": 0}, {"wide_at_once": 32}, {})
+"""Thread blocks for wide units: none, few, as many as it likes."""
 SHAPES = ((3, 3, 64), (7, 1, 64), (9, 3, 80), (8, 1, 96), (16, 1, 128), (8, 4, 256), (14, 2, 128))
 """Query heads, kv heads, head size: groups of 1, 3, 7, 8, 16, 2 and 7."""
 WINDOWS = (1, 63, 64, 65, 128, 500, 512, 513, TOKENS)
@@ -44,11 +47,24 @@ def awkward(window: int | None) -> list[int]:
     return sorted(position for position in found if 0 <= position < TOKENS)
 
 
+def assert_same_however_cut(session: Session, rows: Floats, positions: Sequence[int]) -> None:
+    """Hold chunks of 77 rows in other pages, and single rows, runs of 5 and of 40 at the positions, to `rows`."""
+    pages = range(2 * PAGES - 1, PAGES - 1, -1)
+    assert session.prefilled(77, pages).tobytes() == rows.tobytes()
+    wide_cuts = WIDE_CUTS if session.dim in WIDE_HEAD_DIMS else ({},)
+    for position in positions:
+        for count, cuts in ((1, NARROW_CUTS), (5, NARROW_CUTS), (40, wide_cuts)):
+            tokens = range(position, min(position + count, TOKENS))
+            for cut in cuts:
+                found = session.probe.step(Rows(tokens, pages, position), **cut)
+                assert found.tobytes() == rows[tokens.start : tokens.stop].tobytes(), (tokens, cut)
+
+
 @pytest.mark.parametrize("kind", KV_BITS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(
     "switches",
-    [{"window": 100}, {"sinks": True}, {"soft_cap": CAP}, {"window": 300, "sinks": True, "soft_cap": CAP}],
+    [{"window": 300, "sinks": True, "soft_cap": CAP}, {"window": 100}, {"sinks": True}, {"soft_cap": CAP}],
     ids="+".join,
 )
 def test_a_switched_row_is_near_f64_and_the_same_bytes_however_it_is_cut(
@@ -58,14 +74,7 @@ def test_a_switched_row_is_near_f64_and_the_same_bytes_however_it_is_cut(
     rows = session.prefilled(256, range(PAGES))
     positions = awkward(session.window)
     assert relative_error(rows[positions], session.reference(positions)) < BOUND
-    for chunk, at_once in CUTS:
-        cut = {} if at_once is None or session.dim not in WIDE_HEAD_DIMS else {"wide_at_once": at_once}
-        again = session.prefilled(chunk, range(2 * PAGES - 1, PAGES - 1, -1), **cut)
-        assert again.tobytes() == rows.tobytes(), (chunk, cut)
-    for position in positions:
-        for cut in NARROW_CUTS:
-            alone = session.probe.step(Rows([position], range(PAGES), position), **cut)
-            assert alone.tobytes() == rows[position].tobytes(), (position, cut)
+    assert_same_however_cut(session, rows, positions)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -74,12 +83,7 @@ def test_a_window_of_any_length_is_near_f64_and_the_same_bytes_however_it_is_cut
     rows = session.prefilled(256, range(PAGES))
     positions = awkward(window)
     assert relative_error(rows[positions], session.reference(positions)) < BOUND
-    for chunk, at_once in ((256, 0), (100, 132), (7, 132)):
-        assert session.prefilled(chunk, range(PAGES), wide_at_once=at_once).tobytes() == rows.tobytes(), chunk
-    for position in positions:
-        for cut in NARROW_CUTS:
-            alone = session.probe.step(Rows([position], range(PAGES), position), **cut)
-            assert alone.tobytes() == rows[position].tobytes(), (position, cut)
+    assert_same_however_cut(session, rows, positions)
 
 
 def test_switches_that_hide_nothing_leave_every_byte(gpu: Gpu) -> None:
