@@ -23,7 +23,7 @@ struct Geometry {
   const u8* layer;
   const int* step;
   int kv_heads, group, head_tiles, items;
-  Switches switches;
+  const Switches& switches;
 
   // A unit without the blocks that none of its rows sees; none may be left.
   METHOD Unit at(int item) const {

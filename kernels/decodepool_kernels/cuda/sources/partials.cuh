@@ -16,7 +16,6 @@ struct Chunks {
     if (blocks) count = row_array(step, POSITIONS)[row] / (PAGE_TOKENS * blocks) + 1;
     if (WINDOW && blocks) unseen = switches.first_block(row_array(step, POSITIONS)[row]) / blocks;
   }
-  METHOD bool is_seen(int chunk) const { return !WINDOW || chunk >= unseen; }
 
   // The first chunk of the first table that holds a state.
   METHOD int begin() const { return WINDOW ? unseen / FOLD_CHUNKS * FOLD_CHUNKS : 0; }
@@ -70,7 +69,7 @@ DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks
   const int lane = threadIdx.x & 31, first_head = first / p.head_dim, heads = min((first + FOLD_DIMS - 1) / p.head_dim + 1, p.heads) - first_head;
   __syncwarp();
   for (int nth = 0; nth < heads; nth++) {
-    const float2 ml = lane < chunks.count - begin && chunks.is_seen(begin + lane) ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
+    const float2 ml = lane < chunks.count - begin && (!WINDOW || begin + lane >= chunks.unseen) ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
     const float largest = weigh_chunks(table, nth, ml, chunks.blocks == FOLDED_BLOCKS, begin != chunks.begin() ? table.largest[nth] : MINUS_INFINITY);
     __syncwarp();
     if (lane == 0) table.largest[nth] = largest;
@@ -90,7 +89,7 @@ DEVICE float4 folded_four(const Partials& p, const Chunks& chunks, int first, co
     const int in_table = begin % FOLD_CHUNKS;
     float4 values[FOLD_LOADS];
     UNROLL for (int i = 0; i < FOLD_LOADS; i++)
-      values[i] = begin + i < chunks.count && chunks.is_seen(begin + i) ? *(const float4*)(from + (i64)(begin + i) * stride) : nothing.o;
+      values[i] = begin + i < chunks.count && (!WINDOW || begin + i >= chunks.unseen) ? *(const float4*)(from + (i64)(begin + i) * stride) : nothing.o;
     if (in_table == 0) fill_table(table, p, chunks, first, begin);
     const float4* weights = table.chunks[nth] + in_table;
     if (are_groups) {
