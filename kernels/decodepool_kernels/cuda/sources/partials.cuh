@@ -69,7 +69,8 @@ DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks
   const int lane = threadIdx.x & 31, first_head = first / p.head_dim, heads = min((first + FOLD_DIMS - 1) / p.head_dim + 1, p.heads) - first_head;
   __syncwarp();
   for (int nth = 0; nth < heads; nth++) {
-    const float2 ml = lane < chunks.count - begin && (!WINDOW || begin + lane >= chunks.unseen) ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
+    const bool is_seen = lane < chunks.count - begin && (!WINDOW || begin + lane >= chunks.unseen);
+    const float2 ml = is_seen ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
     const float largest = weigh_chunks(table, nth, ml, chunks.blocks == FOLDED_BLOCKS, begin != chunks.begin() ? table.largest[nth] : MINUS_INFINITY);
     __syncwarp();
     if (lane == 0) table.largest[nth] = largest;

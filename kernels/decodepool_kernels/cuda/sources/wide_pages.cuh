@@ -28,7 +28,7 @@ struct Unit {
 struct Geometry {
   const int* step;
   int kv_heads, group, items;
-  const Switches& switches;
+  Switches switches;
 
   METHOD Unit at(int item) const {
     const int* words = step + step[UNITS_AT] + (step[UNITS] + item / kv_heads) * UNIT_WORDS;
