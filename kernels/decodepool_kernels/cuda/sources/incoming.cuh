@@ -118,7 +118,7 @@ struct Incoming {
   // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
   METHOD void bring() {
     Feed feed(g);
-    int asked = feed.item, ahead = 0;
+    int asked = blockIdx.x, ahead = 0;
     while (feed.is_left() && feed.is_old() && ahead < STAGES) ask_half(feed), ahead++;
     await_previous();
     for (; asked < g.items && (asked <= feed.item || !feed.is_left()); asked += gridDim.x) ask_unit(asked);
