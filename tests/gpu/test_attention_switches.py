@@ -23,7 +23,7 @@ pytestmark = pytest.mark.gpu
 
 NARROW_CUTS = ({"blocks_at_once": 10**6}, {"blocks_at_once": 0}, {"partial_slots": 0})
 """A decode row's blocks: each by itself, in groups of 8, one after the other."""
-WIDE_CUTS = ({"wide_at_once": 0}, {"wide_at_once": 32}, {})
+WIDE_CUTS: tuple[dict[str, int], ...] = ({"wide_at_once": 0}, {"wide_at_once": 32}, {})
 """Thread blocks for wide units: none, few, as many as it likes."""
 SHAPES = ((3, 3, 64), (7, 1, 64), (9, 3, 80), (8, 1, 96), (16, 1, 128), (8, 4, 256), (14, 2, 128))
 """Query heads, kv heads, head size: groups of 1, 3, 7, 8, 16, 2 and 7."""

@@ -62,8 +62,10 @@ class Session:
         memory, vectors = KvPages(kind, [(self.kv_heads, self.width)], pages), {}
         if self.sinks is not None:
             vectors["sinks"] = self.sinks
-        limits = {"max_rows": 256, "table_width": 16, "threads": threads}
-        return Probe(self.inputs, build or self.build, vectors=vectors, pages=memory, **limits)
+        return Probe(
+            self.inputs, build or self.build, vectors=vectors, pages=memory,
+            max_rows=256, table_width=16, threads=threads,
+        )  # fmt: skip
 
     def wanted(self, kind: str, position: int) -> Floats:
         """The written roundings for one row, head by head."""
