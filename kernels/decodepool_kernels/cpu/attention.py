@@ -87,7 +87,7 @@ def block_scores(
 
 @intrinsic
 def block_softmax(typing_context: Any, scores: Any, first: Any, visible: Any, state: Any) -> Any:
-    """Turn 64 scores into p in place, 0 for tokens before `first` and from `visible` on; write m and l to state[0:2]."""
+    """Turn 64 scores into p in place, 0 for tokens before `first` and from `visible` on; m and l go to state[0:2]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
