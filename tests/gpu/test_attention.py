@@ -42,6 +42,11 @@ CUTS = ((256, 0), (256, 32), (77, None), (33, 132), (9, None), (5, None))
 """Rows a step, and thread blocks for wide units: none, few, many, as many as it likes."""
 
 
+def as_f16(values: Floats) -> Floats:
+    """Return what f16 keeps of values."""
+    return values.astype(np.float16).astype(np.float32)
+
+
 def as_q8_0(values: Floats) -> Floats:
     """Return what q8_0 keeps of rows of whole blocks of 32."""
     blocks = values.reshape(-1, 32)
@@ -73,7 +78,7 @@ class Session:
         soft_cap: float | None = None,
     ) -> None:
         self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
-        self.window, self.sinks, self.soft_cap = window, sinks, soft_cap
+        self.kind, self.window, self.sinks, self.soft_cap = kind, window, sinks, soft_cap
         self.pages = pages or KvPages(gpu, [(kv_heads, dim)], max(2 * PAGES, tokens // 64), kind)
         self.q, self.k, self.v = (
             numbers(seed, tokens, count * dim) for seed, count in ((1, heads), (2, kv_heads), (3, kv_heads))
@@ -84,9 +89,9 @@ class Session:
             self.k[1] = self.v[2] = dirt
         vectors = {} if sinks is None else {"sinks": sinks}
         inputs = {"q": self.q, "k": self.k, "v": self.v}
-        self.probe = Probe(gpu, inputs, self._build, vectors=vectors, pages=self.pages)
+        self.probe = Probe(gpu, inputs, self.build, vectors=vectors, pages=self.pages)
 
-    def _build(self, g: Graph, t: dict[str, Tensor]) -> Tensor:
+    def build(self, g: Graph, t: dict[str, Tensor]) -> Tensor:
         sinks = None if self.sinks is None else Vector("sinks", self.heads)
         return g.attention(
             t["q"], t["k"], t["v"],
@@ -103,9 +108,9 @@ class Session:
 
     def reference(self, positions: Sequence[int]) -> NDArray[np.float64]:
         """Return rows in f64 over keys and values as pages keep them."""
+        keep = as_q8_0 if self.kind == "q8_0" else as_f16
         k, v = (
-            part.astype(np.float16).astype(np.float64).reshape(len(part), self.kv_heads, 1, self.dim)
-            for part in (self.k, self.v)
+            keep(part).astype(np.float64).reshape(len(part), self.kv_heads, 1, self.dim) for part in (self.k, self.v)
         )
         rows = []
         for position in positions:

@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda.packing import pack_float
 from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.registry import WIDE_HEAD_DIMS
+from decodepool_kernels.graph import Matrix
 
-from tests.gpu.probe import Floats, Rows, numbers, relative_error
+from tests.gpu.probe import Floats, Probe, Rows, numbers, relative_error
 from tests.gpu.test_attention import BOUND, PAGES, TOKENS, Session
 
 if TYPE_CHECKING:
@@ -33,17 +35,17 @@ CAP = 1.5
 
 
 def switched(gpu: Gpu, shape: tuple[int, int, int], kind: str = "f16", **switches: Any) -> Session:
-    """Return a session of keys and values that pages of every kind hold as they are; `sinks` True is some for it."""
+    """Return a session; `sinks` True is some for its heads."""
     if switches.pop("sinks", False):
         switches["sinks"] = numbers(7, shape[0], spread=2.0)
-    return Session(gpu, *shape, kind=kind, coarse=True, **switches)
+    return Session(gpu, *shape, kind=kind, **switches)
 
 
 def awkward(window: int | None) -> list[int]:
     """Return positions about the ends of pages, of groups of pages, and of the first windows that leave tokens out."""
-    found = {0, 1, 63, 64, 65, 511, 512, 513, 1023, 1024, TOKENS - 1}
+    found = {0, 63, 64, 511, 512, 1023, TOKENS - 1}
     if window is not None:
-        found |= {edge + off for edge in (window, window + 64, window + 512) for off in (-2, -1, 0, 1)}
+        found |= {edge + off for edge in (window, window + 64, window + 512) for off in (-1, 0, 1)}
     return sorted(position for position in found if 0 <= position < TOKENS)
 
 
@@ -60,8 +62,11 @@ def assert_same_however_cut(session: Session, rows: Floats, positions: Sequence[
                 assert found.tobytes() == rows[tokens.start : tokens.stop].tobytes(), (tokens, cut)
 
 
-@pytest.mark.parametrize("kind", KV_BITS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [(kind, shape) for shape in SHAPES for kind in KV_BITS if kind == "f16" or shape[2] % 32 == 0],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "switches",
     [{"window": 300, "sinks": True, "soft_cap": CAP}, {"window": 100}, {"sinks": True}, {"soft_cap": CAP}],
@@ -86,9 +91,27 @@ def test_a_window_of_any_length_is_near_f64_and_the_same_bytes_however_it_is_cut
     assert_same_however_cut(session, rows, positions)
 
 
+@pytest.mark.parametrize("cut", NARROW_CUTS, ids=str)
+def test_rows_with_switches_are_quantised_for_a_product_as_they_are_left_for_anything_else(
+    gpu: Gpu, cut: dict[str, int]
+) -> None:
+    session = switched(gpu, (8, 2, 64), window=300, sinks=True, soft_cap=CAP)
+    session.prefilled(256, range(PAGES))
+    matrix, width = pack_float("F16", numbers(8, 96, 512, spread=0.05)), 512
+    found = []
+    for fused in (True, False):
+        probe = Probe(
+            gpu, {"q": session.q, "k": session.k, "v": session.v},
+            lambda g, t: g.matmul(session.build(g, t), Matrix("o", width, 96)),
+            matrices={"o": matrix}, vectors={"sinks": numbers(7, 8, spread=2.0)}, pages=session.pages, fused=fused,
+        )  # fmt: skip
+        found.append(b"".join(probe.step(Rows([at], range(PAGES), at), **cut).tobytes() for at in awkward(300)))
+    assert found[0] == found[1]
+
+
 def test_switches_that_hide_nothing_leave_every_byte(gpu: Gpu) -> None:
     plain, nothing = switched(gpu, (8, 2, 64)), np.full(8, -np.inf, np.float32)
-    hiding_nothing = Session(gpu, 8, 2, 64, coarse=True, window=TOKENS, sinks=nothing, soft_cap=1e29)
+    hiding_nothing = Session(gpu, 8, 2, 64, window=TOKENS, sinks=nothing, soft_cap=1e29)
     assert hiding_nothing.prefilled(256, range(PAGES)).tobytes() == plain.prefilled(256, range(PAGES)).tobytes()
 
 
