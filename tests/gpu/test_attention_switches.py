@@ -97,12 +97,12 @@ def test_rows_with_switches_are_quantised_for_a_product_as_they_are_left_for_any
 ) -> None:
     session = switched(gpu, (8, 2, 64), window=300, sinks=True, soft_cap=CAP)
     session.prefilled(256, range(PAGES))
-    matrix, width = pack_float("F16", numbers(8, 96, 512, spread=0.05)), 512
+    matrix = pack_float("F16", numbers(8, 96, 512, spread=0.05).astype(np.float16).view(np.uint16))
     found = []
     for fused in (True, False):
         probe = Probe(
             gpu, {"q": session.q, "k": session.k, "v": session.v},
-            lambda g, t: g.matmul(session.build(g, t), Matrix("o", width, 96)),
+            lambda g, t: g.matmul(session.build(g, t), Matrix("o", 512, 96)),
             matrices={"o": matrix}, vectors={"sinks": numbers(7, 8, spread=2.0)}, pages=session.pages, fused=fused,
         )  # fmt: skip
         found.append(b"".join(probe.step(Rows([at], range(PAGES), at), **cut).tobytes() for at in awkward(300)))
