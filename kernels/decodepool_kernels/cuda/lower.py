@@ -317,7 +317,7 @@ class Lowering:
         return Switches(self._vector(op.sinks), op.window or 0, cap, 1 / cap if cap else 0.0)
 
     def _chosen(self, op: g.Attention) -> dict[str, int]:
-        """Return the defines of the switches that programs have which fold chunks."""
+        """Return the switches that every program of attention knows, as defines."""
         return {"WINDOW": int(op.window is not None), "SINKS": int(op.sinks is not None)}
 
     @property
