@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+MOST_TOKENS = 1 << 31
+"""More than any position."""
+
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
@@ -89,7 +92,12 @@ class Rope:
 
 @dataclass(frozen=True)
 class Attention:
-    """k and v go to the layer's pages; out = softmax(scale q K') V over every position up to the row's own."""
+    """k and v go to the layer's pages; out = softmax(scale q K') V over every position up to the row's own.
+
+    Each switch is off where it is None: `window` is how many positions a row sees, its own the last of them; `sinks`
+    holds a score a query head that takes part in the softmax and has no value; a score s becomes
+    soft_cap tanh(s / soft_cap).
+    """
 
     out: Tensor
     q: Tensor
@@ -99,6 +107,9 @@ class Attention:
     heads: int
     kv_heads: int
     scale: float
+    window: int | None = None
+    sinks: Vector | None = None
+    soft_cap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -177,13 +188,29 @@ class Graph:
         return self.record(Rope(x, heads, rotation)).x
 
     def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, *, layer: int, heads: int, kv_heads: int, scale: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        layer: int,
+        heads: int,
+        kv_heads: int,
+        scale: float,
+        window: int | None = None,
+        sinks: Vector | None = None,
+        soft_cap: float | None = None,
     ) -> Tensor:
-        """Append k and v to the layer's pages and return the attention of q over them."""
+        """Append k and v to the layer's pages and return the attention of q over them; `Attention` has the switches."""
         _check(heads % kv_heads == 0, f"{heads} query heads on {kv_heads} kv heads")
         same_head = q.width * kv_heads == k.width * heads and k.width == v.width
         _check(same_head, f"queries {q.width} / {heads}, keys {k.width} / {kv_heads}, values {v.width} / {kv_heads}")
-        return self.record(Attention(self.tensor(q.width), q, k, v, layer, heads, kv_heads, scale)).out
+        _check(window is None or 1 <= window < MOST_TOKENS, f"a window of {window} tokens")
+        _check(soft_cap is None or 1e-30 < soft_cap < 1e30, f"a soft cap of {soft_cap}")
+        if sinks is not None:
+            _check(sinks.length == heads, f"{sinks.name} has {sinks.length} sinks for {heads} query heads")
+        out, switches = self.tensor(q.width), (window, sinks, soft_cap)
+        return self.record(Attention(out, q, k, v, layer, heads, kv_heads, scale, *switches)).out
 
     def swiglu(self, gate: Tensor, up: Tensor) -> Tensor:
         """Return silu(gate) * up."""

@@ -171,6 +171,9 @@ class Numbers:
     interleaved: bool = False
     layer: int = 0
     heads: int = 2
+    window: int | None = None
+    sinks: str | None = None
+    soft_cap: float | None = None
     matrix: str = "blk.0.attn_q.weight"
     bias: str | None = None
     swapped: bool = False
@@ -185,7 +188,9 @@ def recorded(numbers: Numbers | None = None) -> Graph:
     k = g.matmul(h, Matrix("blk.0.attn_k.weight", 8, 8))
     g.rope(q, 2, Rotation(n.frequencies, n.magnitude, n.interleaved))
     operands = (k, q) if n.swapped else (q, k)
-    y = g.attention(*operands, h, layer=n.layer, heads=n.heads, kv_heads=n.heads, scale=n.scale)
+    sizes: dict[str, Any] = {"layer": n.layer, "heads": n.heads, "kv_heads": n.heads, "scale": n.scale}
+    sinks = Vector(n.sinks, n.heads) if n.sinks else None
+    y = g.attention(*operands, h, **sizes, window=n.window, sinks=sinks, soft_cap=n.soft_cap)
     z = x + y
     if n.twice:
         z = z + y
@@ -202,6 +207,9 @@ CHANGES: dict[str, Any] = {
     "interleaved": True,
     "layer": 1,
     "heads": 4,
+    "window": 128,
+    "sinks": "blk.0.attn_sinks.weight",
+    "soft_cap": 50.0,
     "matrix": "blk.0.attn_v.weight",
     "bias": "blk.0.attn_q.bias",
     "swapped": True,

@@ -12,7 +12,7 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
-from decodepool_kernels.graph import Graph, Tensor
+from decodepool_kernels.graph import Graph, Tensor, Vector
 
 from tests.gpu.probe import Floats, Probe, Rows, numbers, relative_error
 
@@ -42,6 +42,11 @@ CUTS = ((256, 0), (256, 32), (77, None), (33, 132), (9, None), (5, None))
 """Rows a step, and thread blocks for wide units: none, few, many, as many as it likes."""
 
 
+def as_f16(values: Floats) -> Floats:
+    """Return what f16 keeps of values."""
+    return values.astype(np.float16).astype(np.float32)
+
+
 def as_q8_0(values: Floats) -> Floats:
     """Return what q8_0 keeps of rows of whole blocks of 32."""
     blocks = values.reshape(-1, 32)
@@ -53,7 +58,7 @@ def as_q8_0(values: Floats) -> Floats:
 
 class Session:
     """One session's queries, keys and values, and a probe that attends. `dirt` is the key of token 1 and the value of
-    token 2; `coarse` are keys and values that q8_0 keeps as they are.
+    token 2; `coarse` are keys and values that q8_0 keeps as they are; the rest are attention's switches.
     """
 
     def __init__(
@@ -68,8 +73,12 @@ class Session:
         tokens: int = TOKENS,
         pages: KvPages | None = None,
         dirt: float | None = None,
+        window: int | None = None,
+        sinks: Floats | None = None,
+        soft_cap: float | None = None,
     ) -> None:
         self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
+        self.kind, self.window, self.sinks, self.soft_cap = kind, window, sinks, soft_cap
         self.pages = pages or KvPages(gpu, [(kv_heads, dim)], max(2 * PAGES, tokens // 64), kind)
         self.q, self.k, self.v = (
             numbers(seed, tokens, count * dim) for seed, count in ((1, heads), (2, kv_heads), (3, kv_heads))
@@ -78,11 +87,17 @@ class Session:
             self.k, self.v = as_q8_0(self.k), as_q8_0(self.v)
         if dirt is not None:
             self.k[1] = self.v[2] = dirt
-        self.probe = Probe(gpu, {"q": self.q, "k": self.k, "v": self.v}, self._build, pages=self.pages)
+        vectors = {} if sinks is None else {"sinks": sinks}
+        inputs = {"q": self.q, "k": self.k, "v": self.v}
+        self.probe = Probe(gpu, inputs, self.build, vectors=vectors, pages=self.pages)
 
-    def _build(self, g: Graph, t: dict[str, Tensor]) -> Tensor:
-        scale = self.dim**-0.5
-        return g.attention(t["q"], t["k"], t["v"], layer=0, heads=self.heads, kv_heads=self.kv_heads, scale=scale)
+    def build(self, g: Graph, t: dict[str, Tensor]) -> Tensor:
+        sinks = None if self.sinks is None else Vector("sinks", self.heads)
+        return g.attention(
+            t["q"], t["k"], t["v"],
+            layer=0, heads=self.heads, kv_heads=self.kv_heads, scale=self.dim**-0.5,
+            window=self.window, sinks=sinks, soft_cap=self.soft_cap,
+        )  # fmt: skip
 
     def prefilled(self, chunk: int, pages: Sequence[int], **cut: int) -> Floats:
         """Return every row, in steps of `chunk` rows."""
@@ -93,16 +108,22 @@ class Session:
 
     def reference(self, positions: Sequence[int]) -> NDArray[np.float64]:
         """Return rows in f64 over keys and values as pages keep them."""
+        keep = as_q8_0 if self.kind == "q8_0" else as_f16
         k, v = (
-            part.astype(np.float16).astype(np.float64).reshape(TOKENS, self.kv_heads, 1, self.dim)
-            for part in (self.k, self.v)
+            keep(part).astype(np.float64).reshape(len(part), self.kv_heads, 1, self.dim) for part in (self.k, self.v)
         )
         rows = []
         for position in positions:
+            seen = slice(max(0, position + 1 - (self.window or position + 1)), position + 1)
             q = self.q[position].astype(np.float64).reshape(1, self.kv_heads, -1, self.dim)
-            scores = (q * k[: position + 1]).sum(-1) * self.dim**-0.5
-            weights = np.exp(scores - scores.max(0))
-            rows.append(((weights / weights.sum(0))[..., None] * v[: position + 1]).sum(0).reshape(-1))
+            scores = (q * k[seen]).sum(-1) * self.dim**-0.5
+            if self.soft_cap is not None:
+                scores = self.soft_cap * np.tanh(scores / self.soft_cap)
+            weights = np.exp(scores)
+            total = weights.sum(0)
+            if self.sinks is not None:
+                total = total + np.exp(self.sinks.astype(np.float64)).reshape(self.kv_heads, -1)
+            rows.append(((weights / total)[..., None] * v[seen]).sum(0).reshape(-1))
         return np.stack(rows)
 
 

@@ -10,7 +10,7 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="did not run: the `cud
 
 from decodepool_kernels.cuda import compile as compiling  # noqa: E402 - after the question whether it can be imported
 from decodepool_kernels.cuda.errors import CannotCompile  # noqa: E402
-from decodepool_kernels.cuda.registry import KERNELS  # noqa: E402
+from decodepool_kernels.cuda.registry import KERNELS, SWITCHES  # noqa: E402
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90a", "sm_100")
 FOR_EVERY_TARGET = [
@@ -46,6 +46,15 @@ def test_variants_compile(name: str) -> None:
     variants = list(KERNELS[name].every_variant())
     for defines in variants[:: -(-len(variants) // MOST_VARIANTS)]:
         compiling.image(KERNELS[name].source, defines, "sm_90a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, kernel in KERNELS.items() if "WINDOW" in kernel.variants])
+@pytest.mark.usefixtures("cache")
+def test_every_program_of_attention_compiles_with_all_its_switches(name: str) -> None:
+    for defines in KERNELS[name].each_value():
+        switched = {key: 1 if key in SWITCHES else value for key, value in defines.items()}
+        compiling.image(KERNELS[name].source, switched, "sm_90a")
 
 
 def test_an_image_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,18 +156,41 @@ State = tuple[np.float32, np.float32, Floats]
 """Largest score, sum of weights, weighted sum of values."""
 
 
-def block_state(q: Floats, keys: Floats, values: Floats, scale: np.float32) -> State:
-    """One query over the visible tokens of one block: keys and values `[tokens, width]`, at most 64."""
+def capped(scores: Floats, cap: float) -> Floats:
+    """cap tanh(s / cap): s times a ratio of polynomials in (s / cap)^2, held within 9 caps first."""
+    limit = np.float32(9) * np.float32(cap)
+    held = np.clip(scores, -limit, limit)
+    y = held * np.float32(1 / cap)
+    numerator = horner((1.3419828804e-8, 2.0661267627e-5, 3.4989963751e-3, 1.3383980095e-1, 1.0), y * y)
+    denominator = horner((7.8047321495e-7, 3.2910387381e-4, 2.5890206918e-2, 4.6717301011e-1, 1.0), y * y)
+    found: Floats = held * (numerator / denominator)
+    return found
+
+
+def horner(coefficients: Sequence[float], z: Floats) -> Floats:
+    """A polynomial from its highest power down, each step fused."""
+    value: Floats = np.full_like(z, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = fma(value, z, np.float32(coefficient))
+    return value
+
+
+def block_state(q: Floats, keys: Floats, values: Floats, scale: np.float32, first: int, cap: float | None) -> State:
+    """One query over the tokens from `first` to the last visible one of one block: keys and values `[tokens, width]`,
+    at most 64.
+    """
     scores = np.zeros(len(keys), np.float32)
     for dim in range(len(q)):
         scores = fma(q[dim], keys[:, dim], scores)
     scores = scores * scale
-    largest = scores.max()
+    if cap is not None:
+        scores = capped(scores, cap)
+    largest = scores[first:].max()
     p = np.zeros(PAGE, np.float32)
-    p[: len(keys)] = exp(scores - largest)
+    p[first : len(keys)] = exp(scores[first:] - largest)
     lanes = reduce(np.add, p.reshape(-1, LANES))
     mixed = np.zeros(values.shape[1], np.float32)
-    for weight, value in zip(p, values, strict=False):
+    for weight, value in zip(p[first:], values[first:], strict=False):
         mixed = fma(weight, value, mixed)
     return largest, np.float32(tree(lanes)), mixed
 
@@ -180,14 +203,27 @@ def fold(total: State, part: State) -> State:
     return largest, weights, fma(total[2], a, part[2] * b)
 
 
-def attention(q: Floats, keys: Floats, values: Floats, scale: float) -> Floats:
-    """One query head `[width]` over every token `[tokens, width]` up to its own: 64 a block, 8 blocks a group, groups
-    into the row.
+def attention(
+    q: Floats,
+    keys: Floats,
+    values: Floats,
+    scale: float,
+    *,
+    window: int | None = None,
+    sink: np.float32 | None = None,
+    cap: float | None = None,
+) -> Floats:
+    """One query head `[width]` over every token `[tokens, width]` up to its own, or the last `window` of them: 64 a
+    block, 8 blocks a group, groups into the row, the sink last.
     """
-    blocks = [
-        block_state(q, keys[first : first + PAGE], values[first : first + PAGE], np.float32(scale))
-        for first in range(0, len(keys), PAGE)
-    ]
-    groups = [reduce(fold, blocks[first : first + GROUP_BLOCKS]) for first in range(0, len(blocks), GROUP_BLOCKS)]
-    _, weights, mixed = reduce(fold, groups)
+    unseen = 0 if window is None else max(0, len(keys) - window)
+    groups: dict[int, list[State]] = {}
+    for first in range(unseen // PAGE * PAGE, len(keys), PAGE):
+        tokens = slice(first, first + PAGE)
+        state = block_state(q, keys[tokens], values[tokens], np.float32(scale), max(0, unseen - first), cap)
+        groups.setdefault(first // (PAGE * GROUP_BLOCKS), []).append(state)
+    states = [reduce(fold, blocks) for blocks in groups.values()]
+    if sink is not None:
+        states.append((sink, np.float32(1), np.zeros_like(states[0][2])))
+    _, weights, mixed = reduce(fold, states)
     return mixed / weights

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from decodepool_kernels.cpu.kv import KV_KINDS
 from decodepool_kernels.cpu.pages import KvPages
-from decodepool_kernels.graph import Graph, Tensor
+from decodepool_kernels.graph import Graph, Tensor, Vector
 
 from tests.kernels import arithmetic
 from tests.kernels.probe import Build, Floats, Probe, Rows, assert_same_bits, numbers
@@ -29,25 +29,43 @@ SHAPE = SHAPES["grouped"]
 class Session:
     """Queries, keys and values of 1024 tokens, and what attention gives for any of them."""
 
-    def __init__(self, shape: tuple[int, int, int] = SHAPE, seed: int = 0, spread: float = 1.0) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, int, int] = SHAPE,
+        seed: int = 0,
+        spread: float = 1.0,
+        *,
+        window: int | None = None,
+        sinks: Floats | None = None,
+        soft_cap: float | None = None,
+    ) -> None:
         self.heads, self.kv_heads, self.width = shape
         self.q = numbers(seed, TOKENS, self.heads * self.width, spread=spread)
         self.k = numbers(seed + 1, TOKENS, self.kv_heads * self.width, spread=spread)
         self.v = numbers(seed + 2, TOKENS, self.kv_heads * self.width)
+        self.window, self.sinks, self.soft_cap = window, sinks, soft_cap
 
     @property
     def inputs(self) -> dict[str, Floats]:
         return {"q": self.q, "k": self.k, "v": self.v}
 
     def build(self, graph: Graph, t: dict[str, Tensor]) -> dict[str, Tensor]:
-        scale = self.width**-0.5
-        return {
-            "y": graph.attention(t["q"], t["k"], t["v"], layer=0, heads=self.heads, kv_heads=self.kv_heads, scale=scale)
-        }
+        sinks = None if self.sinks is None else Vector("sinks", self.heads)
+        y = graph.attention(
+            t["q"], t["k"], t["v"],
+            layer=0, heads=self.heads, kv_heads=self.kv_heads, scale=self.width**-0.5,
+            window=self.window, sinks=sinks, soft_cap=self.soft_cap,
+        )  # fmt: skip
+        return {"y": y}
 
     def probe(self, kind: str, threads: int = 1, pages: int = PAGES, build: Build | None = None) -> Probe:
-        memory = KvPages(kind, [(self.kv_heads, self.width)], pages)
-        return Probe(self.inputs, build or self.build, pages=memory, max_rows=256, table_width=16, threads=threads)
+        memory, vectors = KvPages(kind, [(self.kv_heads, self.width)], pages), {}
+        if self.sinks is not None:
+            vectors["sinks"] = self.sinks
+        return Probe(
+            self.inputs, build or self.build, vectors=vectors, pages=memory,
+            max_rows=256, table_width=16, threads=threads,
+        )  # fmt: skip
 
     def wanted(self, kind: str, position: int) -> Floats:
         """The written roundings for one row, head by head."""
@@ -58,9 +76,12 @@ class Session:
         group = self.heads // self.kv_heads
         heads = self.q[position].reshape(self.heads, self.width)
         rows = [
-            arithmetic.attention(head, keys[:, i // group], values[:, i // group], self.width**-0.5)
+            arithmetic.attention(
+                head, keys[:, i // group], values[:, i // group], self.width**-0.5,
+                window=self.window, sink=None if self.sinks is None else self.sinks[i], cap=self.soft_cap,
+            )
             for i, head in enumerate(heads)
-        ]
+        ]  # fmt: skip
         return np.concatenate(rows)
 
 

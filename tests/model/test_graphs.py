@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from decodepool_kernels.graph import (
@@ -120,8 +122,9 @@ def test_biases_are_added_to_the_products_they_are_named_after() -> None:
     }
 
 
-def attend(g: Graph, queries: int, keys: int, values: int, heads: int, kv_heads: int) -> None:
-    g.attention(g.tensor(queries), g.tensor(keys), g.tensor(values), layer=0, heads=heads, kv_heads=kv_heads, scale=1.0)
+def attend(g: Graph, queries: int, keys: int, values: int, heads: int, kv_heads: int, **switches: Any) -> None:
+    q, k, v = (g.tensor(width) for width in (queries, keys, values))
+    g.attention(q, k, v, layer=0, heads=heads, kv_heads=kv_heads, scale=1.0, **switches)
 
 
 TURN = Rotation((1.0,) * 8, 1.0, True)
@@ -140,6 +143,14 @@ MISFITS: dict[str, tuple[Callable[[Graph], object], str]] = {
     "kv heads": (lambda g: attend(g, 96, 64, 64, 6, 4), "6 query heads on 4 kv heads"),
     "keys of another width": (lambda g: attend(g, 64, 64, 64, 4, 2), "queries 64 / 4, keys 64 / 2, values 64 / 2"),
     "values of another width": (lambda g: attend(g, 64, 32, 16, 4, 2), "queries 64 / 4, keys 32 / 2, values 16 / 2"),
+    "sinks": (lambda g: attend(g, 64, 32, 32, 4, 2, sinks=Vector("s", 2)), "s has 2 sinks for 4 query heads"),
+    "a window of nothing": (lambda g: attend(g, 64, 32, 32, 4, 2, window=0), "a window of 0 tokens"),
+    "a window past every position": (
+        lambda g: attend(g, 64, 32, 32, 4, 2, window=1 << 31),
+        "a window of 2147483648 tokens",
+    ),
+    "a soft cap of nothing": (lambda g: attend(g, 64, 32, 32, 4, 2, soft_cap=0.0), "a soft cap of 0.0"),
+    "a soft cap that is none": (lambda g: attend(g, 64, 32, 32, 4, 2, soft_cap=math.nan), "a soft cap of nan"),
     "the last norm": (
         lambda g: g.logits(g.tensor(64), Vector("w", 32), 1e-5, Matrix("m", 64, 9)),
         "w norms 32, not 64",

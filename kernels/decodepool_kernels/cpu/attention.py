@@ -5,7 +5,8 @@ For one query head and block: s = scale * (chain of fma over dimensions, ascendi
 p, lane i adding tokens i, i + 16, i + 32, i + 48 in that order, lanes by the one tree; O_d = chain of fma(p_t, v_td)
 over tokens, ascending. Folding (M, L, O) with (m, l, o): M' = max(M, m); a = e^(M - M'); b = e^(m - M'); L' = fma(L, a,
 l b); O' = fma(O, a, o b). The row's result is O / L. All of it is a function of the row's own position and pages:
-neither the step's other rows nor the work split enter.
+neither the step's other rows nor the work split enter. A soft cap holds scores before m is taken; a window leaves out
+tokens, and blocks of nothing else; a sink is one more state, (sink, 1, 0), folded last.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numba.core import cgutils
 
 from decodepool_kernels.cpu.jit import compiled, intrinsic, types
 from decodepool_kernels.cpu.kv import KV_F16, PAGE_TOKENS, widen_head
+from decodepool_kernels.cpu.soft_cap import cap_scores
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
 from decodepool_kernels.cpu.views import float32_at
 
@@ -84,17 +86,17 @@ def block_scores(
 
 
 @intrinsic
-def block_softmax(typing_context: Any, scores: Any, visible: Any, state: Any) -> Any:
-    """Turn 64 scores into p in place, tokens from `visible` on being 0; write m and l to state[0:2]."""
+def block_softmax(typing_context: Any, scores: Any, first: Any, visible: Any, state: Any) -> Any:
+    """Turn 64 scores into p in place, 0 for tokens before `first` and from `visible` on; m and l go to state[0:2]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit, b = Emit(builder), builder
-        scores_at, visible_value, state_at = arguments
-        limit = emit.splat(b.trunc(visible_value, I32))
+        scores_at, first_value, visible_value, state_at = arguments
+        begin, limit = (emit.splat(b.trunc(value, I32)) for value in (first_value, visible_value))
         seen, lanes = [], []
         for index in range(TOKEN_VECTORS):
             tokens = vector(I32)([LANES * index + lane for lane in range(LANES)])
-            seen.append(b.icmp_signed("<", tokens, limit))
+            seen.append(b.and_(b.icmp_signed("<", tokens, limit), b.icmp_signed(">=", tokens, begin)))
             lanes.append(b.select(seen[-1], emit.load(scores_at, vector(F32), 64 * index), constant(float("-inf"))))
         m = emit.max_lanes(emit.maximum(emit.maximum(lanes[0], lanes[1]), emit.maximum(lanes[2], lanes[3])))
         total = None
@@ -106,7 +108,7 @@ def block_softmax(typing_context: Any, scores: Any, visible: Any, state: Any) ->
         emit.store(emit.sum_lanes(total), state_at, 4)
         return context.get_dummy_value()
 
-    return types.void(ADDRESS, types.int64, ADDRESS), generate
+    return types.void(ADDRESS, types.int64, types.int64, ADDRESS), generate
 
 
 def _weigher(vectors: int) -> Any:
@@ -208,25 +210,31 @@ def block_states(
     values: Any,
     width: int,
     scale: Any,
+    cap: int,
+    first: int,
     visible: int,
     scores: int,
     states: int,
 ) -> None:
-    """Write the states of up to MOST_QUERIES queries, side by side, over one block."""
+    """Write the states of up to MOST_QUERIES queries, side by side, over tokens [first, visible) of one block."""
     state_bytes = 4 * (LANES + width)
     block_scores(narrow, queries, query, keys, width, scale, scores)
+    if cap:
+        cap_scores(scores, PAGE_TOKENS * queries, cap)
     for head in range(queries):
-        block_softmax(scores + 4 * PAGE_TOKENS * head, visible, states + state_bytes * head)
+        block_softmax(scores + 4 * PAGE_TOKENS * head, first, visible, states + state_bytes * head)
     element_bytes = 2 if narrow else 4
-    first, out = 0, states + 4 * LANES
-    while first + 4 * LANES <= width:
-        where = values + element_bytes * first
-        weigh_four(narrow, queries, scores, where, element_bytes * width, visible, out + 4 * first, state_bytes)
-        first += 4 * LANES
-    while first < width:
-        where = values + element_bytes * first
-        weigh_one(narrow, queries, scores, where, element_bytes * width, visible, out + 4 * first, state_bytes)
-        first += LANES
+    weights, seen = scores + 4 * first, visible - first
+    values += element_bytes * width * first
+    dim, out = 0, states + 4 * LANES
+    while dim + 4 * LANES <= width:
+        where = values + element_bytes * dim
+        weigh_four(narrow, queries, weights, where, element_bytes * width, seen, out + 4 * dim, state_bytes)
+        dim += 4 * LANES
+    while dim < width:
+        where = values + element_bytes * dim
+        weigh_one(narrow, queries, weights, where, element_bytes * width, seen, out + 4 * dim, state_bytes)
+        dim += LANES
 
 
 @compiled
@@ -256,6 +264,17 @@ def fold_block_states(groups: int, totals: int, states: int, queries: int, width
 
 
 @compiled
+def fold_sinks(totals: int, queries: int, width: int, sinks: int, state: int) -> None:
+    """Fold each query's sink into its row, as a state of one weight and no values, which is written to `state`."""
+    scores = float32_at(sinks, queries)
+    for query in range(queries):
+        clear_state(state, width)
+        largest_and_weights = float32_at(state, 2)
+        largest_and_weights[0], largest_and_weights[1] = scores[query], 1
+        fold(totals + query * 4 * (LANES + width), state, width)
+
+
+@compiled
 def write_outputs(totals: int, queries: int, width: int, out: int) -> None:
     """Write O / L of queries that lie side by side."""
     for query in range(queries):
@@ -269,7 +288,8 @@ def write_outputs(totals: int, queries: int, width: int, out: int) -> None:
 def attend_unit(
     kind: int, q: int, q_stride: int, kv_head: int, group_heads: int, width: int, scale: Any,
     key_base: int, value_base: int, page_bytes: int, head_bytes: int, table: Any,
-    first_row: int, rows: int, first_position: int, out: int, out_stride: int, scratch: int,
+    first_row: int, rows: int, first_position: int, out: int, out_stride: int,
+    window: int, sinks: int, cap: int, scratch: int,
 ) -> None:  # fmt: skip
     """Attend for `rows` consecutive rows of one session and the query heads of one kv head."""
     state_bytes = 4 * (LANES + width)
@@ -282,7 +302,8 @@ def attend_unit(
         clear_state(groups + query * state_bytes, width)
     narrow = 1 if kind == KV_F16 and rows < ROWS_WORTH_WIDENING else 0
     head_offset = kv_head * group_heads * width * 4
-    for index in range((first_position + rows - 1) // PAGE_TOKENS + 1):
+    first_block = max(first_position + 1 - window, 0) // PAGE_TOKENS
+    for index in range(first_block, (first_position + rows - 1) // PAGE_TOKENS + 1):
         page = np.int64(table[index]) * page_bytes + kv_head * head_bytes
         keys, values = key_base + page, value_base + page
         if narrow == 0:
@@ -291,25 +312,29 @@ def attend_unit(
         for row in range(rows):
             position = first_position + row
             visible = min(position + 1 - index * PAGE_TOKENS, PAGE_TOKENS)
-            if visible <= 0:
+            first = max(position + 1 - window - index * PAGE_TOKENS, 0)
+            if first >= visible:
                 continue
             ends = index % GROUP_BLOCKS == GROUP_BLOCKS - 1 or index == position // PAGE_TOKENS
             for head in range(0, group_heads, MOST_QUERIES):
                 queries = min(MOST_QUERIES, group_heads - head)
                 query = q + (first_row + row) * q_stride + head_offset + head * width * 4
-                block_states(narrow, queries, query, keys, values, width, scale, visible, scores, states)
+                block_states(narrow, queries, query, keys, values, width, scale, cap, first, visible, scores, states)
                 offset = (row * group_heads + head) * state_bytes
                 fold_block_states(groups + offset, totals + offset, states, queries, width, ends)
     for row in range(rows):
-        place = out + (first_row + row) * out_stride + head_offset
-        write_outputs(totals + row * group_heads * state_bytes, group_heads, width, place)
+        place, total = out + (first_row + row) * out_stride + head_offset, totals + row * group_heads * state_bytes
+        if sinks:
+            fold_sinks(total, group_heads, width, sinks + 4 * kv_head * group_heads, states)
+        write_outputs(total, group_heads, width, place)
 
 
 @compiled
 def attention(
     kind: int, q: int, stride: int, kv_heads: int, group_heads: int, width: int, scale: Any,
     key_base: int, value_base: int, page_bytes: int, tables: Any, table_width: int, row_tables: Any, positions: Any,
-    unit_rows: Any, unit_counts: Any, out: int, out_stride: int, scratch: int, first: int, last: int,
+    unit_rows: Any, unit_counts: Any, out: int, out_stride: int,
+    window: int, sinks: int, cap: int, scratch: int, first: int, last: int,
 ) -> None:  # fmt: skip
     """Attend for items (unit, kv head); a unit is up to UNIT_ROWS consecutive rows of one session."""
     for item in range(first, last):
@@ -319,5 +344,5 @@ def attention(
         attend_unit(
             kind, q, stride, kv_head, group_heads, width, scale,
             key_base, value_base, page_bytes, page_bytes // kv_heads, tables[start : start + table_width],
-            row, unit_counts[unit], positions[row], out, out_stride, scratch,
+            row, unit_counts[unit], positions[row], out, out_stride, window, sinks, cap, scratch,
         )  # fmt: skip

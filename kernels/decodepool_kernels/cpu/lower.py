@@ -215,10 +215,18 @@ class Lowering:
         operands = (
             kind, q, self._stride(op.q.width), op.kv_heads, op.heads // op.kv_heads, width, *layer.addresses,
             layer.page_bytes, self.table_width, out, self._stride(op.out.width),
+            op.window or g.MOST_TOKENS, self._vector(op.sinks), self._cap(op.soft_cap),
         )  # fmt: skip
         self._emit(
             Op.ATTENTION, operands, (q, *kept), (out,), row_items=op.kv_heads, real=op.scale, domain=Domain.UNITS
         )
+
+    def _cap(self, cap: float | None) -> int:
+        """Return where a soft cap and its inverse are, 0 for none."""
+        if cap is None:
+            return 0
+        self._constants.append(np.array([cap, 1 / cap], np.float32))
+        return address(self._constants[-1])
 
     def _swiglu(self, op: g.SwiGlu) -> None:
         gate, up, out = (self._tensor(tensor) for tensor in (op.gate, op.up, op.out))

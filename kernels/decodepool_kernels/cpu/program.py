@@ -71,7 +71,7 @@ def _positional(op: int, w: Any, reals: Any, inputs: Any, scratch: int, first: i
     else:
         attention(
             w[0], w[1], w[2], w[3], w[4], w[5], np.float32(reals[0]), w[6], w[7], w[8], tables, w[9],
-            row_tables, positions, unit_rows, unit_counts, w[10], w[11], scratch, first, last,
+            row_tables, positions, unit_rows, unit_counts, w[10], w[11], w[12], w[13], w[14], scratch, first, last,
         )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from decodepool_kernels.cuda.records import (
     PartOperands,
     Record,
     Scratch,
+    Switches,
     Weights,
     pointer,
 )
@@ -298,20 +299,28 @@ class Lowering:
         partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
         heads = (ctypes.c_int(op.heads), ctypes.c_int(op.kv_heads), ctypes.c_float(op.scale * LOG2_E))
         source = (q, ctypes.c_longlong(self._stride(op.q.width)), layer)
-        self._attend("attention", (*source, *to, *partials, *heads), q, out, threads=PAIR_THREADS, head_dim=head_dim)
+        self._attend("attention", op, (*source, *to, *partials, *heads), threads=PAIR_THREADS)
         if self.scratch.turns:
             totals = (pointer(self.scratch.total_o), pointer(self.scratch.total_ml), pointer(self.scratch.turns))
-            operands = (*source, *to, *totals, *heads)
-            self._attend("attention_wide", operands, q, out, threads=WIDE_THREADS, head_dim=head_dim)
+            self._attend("attention_wide", op, (*source, *to, *totals, *heads), threads=WIDE_THREADS)
         self._waiting[op.out] = op
         if not self.fused:
             self.value(op.out)
 
-    def _attend(
-        self, kernel: str, operands: Sequence[Operand], q: Buffer, out: Buffer, *, threads: int, head_dim: int
-    ) -> None:
-        operands, defines = (*operands, pointer(self.step)), {"HEAD_DIM": head_dim, **self._kv_bits}
-        self._emit(kernel, operands, (q,), (out,), threads=threads, defines=defines)
+    def _attend(self, kernel: str, op: g.Attention, operands: Sequence[Operand], *, threads: int) -> None:
+        operands = (*operands, pointer(self.step), self._switches(op))
+        defines = {"HEAD_DIM": op.q.width // op.heads, **self._kv_bits, **self._chosen(op)}
+        defines["SOFT_CAP"] = int(op.soft_cap is not None)
+        reads, writes = (self._place(op.q),), (self._place(op.out),)
+        self._emit(kernel, operands, reads, writes, threads=threads, defines=defines)
+
+    def _switches(self, op: g.Attention) -> Switches:
+        cap = (op.soft_cap or 0.0) * LOG2_E
+        return Switches(self._vector(op.sinks), op.window or 0, cap, 1 / cap if cap else 0.0)
+
+    def _chosen(self, op: g.Attention) -> dict[str, int]:
+        """Return the switches that every program of attention knows, as defines."""
+        return {"WINDOW": int(op.window is not None), "SINKS": int(op.sinks is not None)}
 
     @property
     def _kv_bits(self) -> dict[str, int]:
@@ -319,8 +328,8 @@ class Lowering:
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
-        operands = (*self._partials(op), pointer(self.step))
-        self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS)
+        operands, defines = (*self._partials(op), pointer(self.step), self._switches(op)), self._chosen(op)
+        self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS, defines=defines)
 
     def _partials(self, op: g.Attention) -> tuple[Operand, ...]:
         """Return what both kernels that fold take: chunk states, finished rows, heads."""
@@ -330,9 +339,9 @@ class Lowering:
 
     def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
         out, width = self._place(op.out), op.out.width
-        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step))
+        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), self._switches(op))
         threads = slice_threads(width)
-        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width)}
+        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **self._chosen(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:

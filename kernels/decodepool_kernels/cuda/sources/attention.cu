@@ -7,7 +7,6 @@
 // A block of 4 warps takes a unit: up to 8 columns (rows of one session x query heads of one kv head) against a run of blocks, and leaves either
 // the finished rows or the state of one chunk (a block, or a group) for attention_fold. Tokens and dims are the rows of the products.
 #include "incoming.cuh"
-#include "softmax.cuh"
 
 #define STEPS (HEAD_DIM / 16)
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
@@ -94,7 +93,7 @@ struct Attending {
   }
 
   // A warp's 16 tokens against every column, and the largest score of each.
-  METHOD void multiply_keys(const u8* half, int first_token, const Columns& columns, Meeting& meeting) {
+  METHOD void multiply_keys(const u8* half, int first_token, const Columns& columns, const Switches& switches, Meeting& meeting) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
     UNROLL for (int i = 0; i < 4; i++) scores[i] = 0.f;
     UNROLL for (int i = 0; i < STEPS; i++) {
@@ -103,9 +102,12 @@ struct Attending {
       multiply_f16(scores, k[0], k[1], k[2], k[3], query[i][0], query[i][2]);
       multiply_f16(scores, k[0], k[1], k[2], k[3], query[i][1], query[i][3]);
     }
+    if (SOFT_CAP) UNROLL for (int i = 0; i < 4; i++) scores[i] = switches.capped(scores[i]);
     UNROLL for (int e = 0; e < 2; e++) {
       if (token > columns.seen[e]) scores[e] = MINUS_INFINITY;
       if (token + 8 > columns.seen[e]) scores[2 + e] = MINUS_INFINITY;
+      if (WINDOW && token <= columns.seen[e] - switches.window) scores[e] = MINUS_INFINITY;
+      if (WINDOW && token + 8 <= columns.seen[e] - switches.window) scores[2 + e] = MINUS_INFINITY;
       float m = fmaxf(scores[e], scores[2 + e]);
       UNROLL for (int far = 4; far < 32; far *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, far));
       if (lane < 4) meeting.largest[2 * lane + e][warp] = m;
@@ -149,6 +151,14 @@ struct Attending {
   }
 };
 
+// The sinks of a lane's columns, folded into finished rows.
+DEVICE void fold_sinks(State& total, const Switches& switches, const Columns& columns) {
+  UNROLL for (int e = 0; e < 2; e++) {
+    const Weights w = switches.absorb_sink(total.m[e], total.l[e], columns.heads[e]);
+    UNROLL for (int n = 0; n < WARP_TILES; n++) UNROLL for (int i = e; i < 4; i += 2) total.o[n][i] = folded(total.o[n][i], 0.f, w);
+  }
+}
+
 struct Results {
   float* out;
   i64 out_stride;
@@ -177,13 +187,13 @@ struct Results {
 
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
-          const int* step) {
+          const int* step, Switches switches) {
   extern __shared__ __align__(1024) u8 slots[];
   __shared__ Meeting meeting;
   __shared__ Shared shared;
   let_next_start();
   const int group = heads / kv_heads, head_tiles = (group + COLUMNS - 1) / COLUMNS;
-  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles};
+  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, switches};
   const Results results = {out, out_stride, partial_o, partial_ml, heads};
   Incoming incoming(geometry, slots, shared);
 #if HAS_COPY_ENGINE
@@ -196,13 +206,17 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
   Unit unit;
   Attending a;
   while (incoming.open(unit)) {
+    if (WINDOW && unit.blocks == 0) {
+      incoming.take_queries();
+      continue;
+    }
     const Columns columns(unit, step);
     a.load_queries(incoming, unit, scale);
     incoming.take_queries();
     a.total.clear();
     a.running.clear();
     for (int b = 0; b < unit.blocks; b++) {
-      a.multiply_keys(slots + incoming.wait(), (unit.block + b) * PAGE_TOKENS, columns, meeting);
+      a.multiply_keys(slots + incoming.wait(), (unit.block + b) * PAGE_TOKENS, columns, switches, meeting);
       incoming.done();
       meet_workers();
       a.weigh(meeting);
@@ -215,6 +229,7 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
         a.running.clear();
       }
     }
+    if (SINKS && unit.chunk < 0) fold_sinks(a.total, switches, columns);
     if (unit.chunk < 0) results.put(a.total, unit, columns);
     else results.put(a.running, unit, columns);
   }

@@ -106,10 +106,18 @@ struct Places {
       UNROLL for (int i = 0; i < 4; i++)
         if (first_token + n * 8 + 2 * (int)(threadIdx.x & 3) + (i & 1) > positions[i >> 1]) scores[n][i] = MINUS_INFINITY;
   }
+  METHOD void mask_unseen(int first_token, int window) {
+    if (first_token > max(positions[0], positions[1]) - window) return;
+    UNROLL for (int n = 0; n < 8; n++)
+      UNROLL for (int i = 0; i < 4; i++)
+        if (first_token + n * 8 + 2 * (int)(threadIdx.x & 3) + (i & 1) <= positions[i >> 1] - window) scores[n][i] = MINUS_INFINITY;
+  }
 
   // Scores to weights; how the block's state and the one so far will fold.
-  METHOD void weigh(int block) {
+  METHOD void weigh(int block, const Switches& switches) {
+    if (SOFT_CAP) UNROLL for (int n = 0; n < 8; n++) UNROLL for (int i = 0; i < 4; i++) scores[n][i] = switches.capped(scores[n][i]);
     mask(block * PAGE_TOKENS);
+    if (WINDOW) mask_unseen(block * PAGE_TOKENS, switches.window);
     UNROLL for (int e = 0; e < 2; e++) {
       float largest = fmaxf(scores[0][2 * e], scores[0][2 * e + 1]);
       UNROLL for (int n = 1; n < 8; n++) largest = fmaxf(largest, fmaxf(scores[n][2 * e], scores[n][2 * e + 1]));
@@ -130,7 +138,7 @@ struct Places {
 
   // The group so far into the unit's total; true, with the finished rows in `o`, where it was the last.
   METHOD bool close_group(const Unit& unit, int block, Totals& totals) {
-    const int group = block / FOLDED_BLOCKS;
+    const int group = block / FOLDED_BLOCKS - unit.first_group();
     const bool is_first = group == 0, is_last = block == unit.blocks - 1;
     if (unit.splits > 1 && !is_first) totals.await_turn(group);
     float4 ml = is_first ? make_float4(MINUS_INFINITY, 0.f, MINUS_INFINITY, 0.f) : *totals.ml;
@@ -146,13 +154,20 @@ struct Places {
     if (unit.splits > 1 && !is_last) totals.passing = group + 1;
     if (unit.splits > 1 && is_last) totals.end_turns();
     l[0] = ml.y, l[1] = ml.w;
+    if (SINKS) m[0] = ml.x, m[1] = ml.z;
     return is_last;
   }
 
-  METHOD void put_rows(const Unit& unit, int group, int place, float* out, i64 out_stride) const {
+  METHOD void fold_sink(int e, int head, const Switches& switches) {
+    const Weights w = switches.absorb_sink(m[e], l[e], head);
+    UNROLL for (int n = 0; n < DIM_TILES; n++) UNROLL for (int i = 2 * e; i < 2 * e + 2; i++) o[n][i] = folded(o[n][i], 0.f, w);
+  }
+
+  METHOD void put_rows(const Unit& unit, int group, int place, const Switches& switches, float* out, i64 out_stride) {
     UNROLL for (int e = 0; e < 2; e++) {
       const int at = place + 8 * e;
       if (at >= unit.rows * group) continue;
+      if (SINKS) fold_sink(e, unit.kv_head * group + at % group, switches);
       const float inverse = __fdiv_rn(1.f, l[e]);
       float* to = out + (unit.row + at / group) * out_stride + (unit.kv_head * group + at % group) * HEAD_DIM + 2 * (threadIdx.x & 3);
       UNROLL for (int n = 0; n < DIM_TILES; n++) *(float2*)(to + n * 8) = make_float2(__fmul_rn(o[n][2 * e], inverse), __fmul_rn(o[n][2 * e + 1], inverse));
@@ -164,7 +179,7 @@ struct Places {
 DEVICE u32 slot_of(const TilePipe& pipe) { return __shfl_sync(~0u, pipe.slot(), 0); }
 
 // A unit's blocks one after the other; true where this thread block has finished its rows.
-DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, Totals& totals) {
+DEVICE bool attend(Places& places, const Unit& unit, const Switches& switches, TilePipe& pipe, Totals& totals) {
   int block = unit.first();
   places.clear();
   pipe.wait();
@@ -172,7 +187,7 @@ DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, Totals& tot
   places.multiply_keys(slot_of(pipe));
   await_products<0>();
   give_back(pipe), pipe.pass();
-  places.weigh(block);
+  places.weigh(block, switches);
   for (int next = unit.after(block); next < unit.blocks; next = unit.after(block)) {
     pipe.wait();
     const TilePipe values = pipe;
@@ -191,7 +206,7 @@ DEVICE bool attend(Places& places, const Unit& unit, TilePipe& pipe, Totals& tot
     give_back(values), give_back(pipe), pipe.pass();
     if (PANELS > 1) places.fold_values(PANELS - 1);
     if (unit.closes_group(block)) places.close_group(unit, block, totals), places.clear();
-    places.weigh(next);
+    places.weigh(next, switches);
     block = next;
   }
   pipe.wait();
@@ -213,7 +228,7 @@ DEVICE void meet_team(int team) { asm volatile("bar.sync %0, 128;" ::"r"(1 + tea
 
 extern "C" __global__ void __launch_bounds__(384, 1)
 attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float4* total_o, float4* total_ml, int* turns, int heads, int kv_heads,
-               float scale, const int* step) {
+               float scale, const int* step, Switches switches) {
   extern __shared__ __align__(1024) u8 shared[];
   __shared__ u64 barriers[2 * STAGES];
 #if KV_BITS == 8
@@ -221,7 +236,7 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
 #endif
   __shared__ __align__(128) u32 ones[64];
   let_next_start();
-  const Geometry geometry = {step, kv_heads, heads / kv_heads, step[WIDE_UNITS] * kv_heads};
+  const Geometry geometry = {step, kv_heads, heads / kv_heads, step[WIDE_UNITS] * kv_heads, switches};
   TilePipe pipe(shared, barriers);
   u8* own = shared + STAGES * TILE_BYTES + 2 * QUERY_BYTES;
 #if KV_BITS == 8
@@ -252,6 +267,7 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
   places.ones = (u64)((shared_address(ones) >> 4) & 0x3fff) | 8ull << 16 | 8ull << 32;
   for (int item = blockIdx.x; item < geometry.items; item += gridDim.x) {
     const Unit unit = geometry.at(item);
+    if (unit.is_empty()) continue;
     if (team * TEAM_PLACES >= unit.rows * geometry.group) {
       for (int block = unit.first(); block < unit.blocks; block = unit.after(block))
         for (int half = 0; half < 2; half++) pipe.wait(), give_back(pipe), pipe.pass();
@@ -266,6 +282,6 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
       totals.o = total_o + (size_t)unit.slot * DIM_TILES * WORKERS + threadIdx.x;
       totals.ml = total_ml + unit.slot * WORKERS + threadIdx.x;
     }
-    if (attend(places, unit, pipe, totals)) places.put_rows(unit, geometry.group, place, out, out_stride);
+    if (attend(places, unit, switches, pipe, totals)) places.put_rows(unit, geometry.group, place, switches, out, out_stride);
   }
 }

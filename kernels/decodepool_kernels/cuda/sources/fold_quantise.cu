@@ -4,12 +4,13 @@
 #include "quantise.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-fold_quantise(const float* partial_o, const float2* partial_ml, const float* out, i64 stride, int heads, int head_dim, u8* target, int columns, const int* step) {
+fold_quantise(const float* partial_o, const float2* partial_ml, const float* out, i64 stride, int heads, int head_dim, u8* target, int columns, const int* step,
+              Switches switches) {
   __shared__ FoldTable tables[GROUPS];
   let_next_start();
   const int row = blockIdx.x, width = heads * head_dim;
   const bool is_live = row < step[ROWS];
-  const Chunks chunks(step, row);
+  const Chunks chunks(step, row, switches);
   const Hold h = {(int)blockIdx.y, (int)threadIdx.x >> 5, GROUPS};
   await_previous();
   if (!is_live) return;
@@ -21,7 +22,7 @@ fold_quantise(const float* partial_o, const float2* partial_ml, const float* out
       const int k = h.at(i), first = k - 4 * (int)(threadIdx.x & 31);
       v[i] = make_float4(0.f, 0.f, 0.f, 0.f);
       if (first >= width) continue;
-      const float4 folded = folded_four({partial_o, partial_ml, heads, head_dim}, chunks, first, tables[h.warp]);
+      const float4 folded = folded_four({partial_o, partial_ml, heads, head_dim}, chunks, first, switches, tables[h.warp]);
       if (k < width) v[i] = folded;
     }
   }

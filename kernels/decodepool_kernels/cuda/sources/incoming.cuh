@@ -4,7 +4,7 @@
 #include "pages.cuh"
 #include "pipe.cuh"
 #include "ring.cuh"
-#include "step.cuh"
+#include "switches.cuh"
 
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
 #define COLUMNS 8  // rows of one session x query heads of one kv head
@@ -23,12 +23,19 @@ struct Geometry {
   const u8* layer;
   const int* step;
   int kv_heads, group, head_tiles, items;
+  const Switches& switches;
 
+  // A unit without the blocks that none of its rows sees; none may be left.
   METHOD Unit at(int item) const {
     const int* words = step + step[UNITS_AT] + item / (kv_heads * head_tiles) * UNIT_WORDS;
     const int kv_head = item / head_tiles % kv_heads, first = item % head_tiles * COLUMNS;
-    return {words[UNIT_ROW], words[UNIT_ROWS], words[UNIT_BLOCK], words[UNIT_BLOCKS], words[UNIT_CHUNK], words[UNIT_FRESH],
-            kv_head, kv_head * group + first, min(COLUMNS, group - first)};
+    Unit unit = {words[UNIT_ROW], words[UNIT_ROWS], words[UNIT_BLOCK], words[UNIT_BLOCKS], words[UNIT_CHUNK], words[UNIT_FRESH],
+                 kv_head, kv_head * group + first, min(COLUMNS, group - first)};
+    if (WINDOW) {
+      const int unseen = min(max(switches.first_block(row_array(step, POSITIONS)[unit.row]) - unit.block, 0), unit.blocks);
+      unit.block += unseen, unit.blocks -= unseen;
+    }
+    return unit;
   }
   METHOD const float* query(const Unit& unit, int column) const {
     return q + (unit.row + column / unit.heads) * q_stride + (unit.first_head + column % unit.heads) * HEAD_DIM;
@@ -43,6 +50,7 @@ struct Feed {
   METHOD Feed(const Geometry& g) : item(blockIdx.x) { open(g); }
   METHOD void open(const Geometry& g) {
     half = halves = old_halves = 0;
+    if (WINDOW) while (item < g.items && g.at(item).blocks == 0) item += gridDim.x;
     if (item >= g.items) return;
     const Unit unit = g.at(item);
     halves = 2 * unit.blocks;
@@ -97,7 +105,7 @@ struct Incoming {
   // By one thread.
   METHOD void ask_unit(int item) {
     const Unit unit = g.at(item);
-    const int columns = unit.rows * unit.heads;
+    const int columns = WINDOW && unit.blocks == 0 ? 0 : unit.rows * unit.heads;
     wait_barrier(units.filled() + 8, units.phase ^ 1);
     Asked& asked = shared.asked[units.stage];
     asked.unit = unit;
@@ -110,7 +118,7 @@ struct Incoming {
   // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
   METHOD void bring() {
     Feed feed(g);
-    int asked = feed.item, ahead = 0;
+    int asked = blockIdx.x, ahead = 0;
     while (feed.is_left() && feed.is_old() && ahead < STAGES) ask_half(feed), ahead++;
     await_previous();
     for (; asked < g.items && (asked <= feed.item || !feed.is_left()); asked += gridDim.x) ask_unit(asked);
@@ -118,6 +126,7 @@ struct Incoming {
       for (; asked <= feed.item; asked += gridDim.x) ask_unit(asked);
       ask_half(feed);
     }
+    for (; WINDOW && asked < g.items; asked += gridDim.x) ask_unit(asked);
   }
   METHOD void ask_half(Feed& feed) {
     halves.claim(HALF_BYTES);

@@ -1,8 +1,7 @@
 // The states of a row's chunks folded in order: blocks into groups of 8, groups into the row. A warp folds 128 dims, four a lane. What the folds weigh
 // depends on the largest scores alone: the warp finds it for 32 chunks of a head at once, a lane a chunk.
 #pragma once
-#include "softmax.cuh"
-#include "step.cuh"
+#include "switches.cuh"
 
 #define FOLD_DIMS 128
 #define FOLD_CHUNKS 32
@@ -11,10 +10,15 @@
 
 // What attention left of a row, read from the step alone: it may be asked for before the kernels ahead have ended.
 struct Chunks {
-  int blocks, first, count;
-  METHOD Chunks(const int* step, int row) : blocks(row_array(step, CHUNK_BLOCKS)[row]), first(row_array(step, PARTIALS)[row]), count(0) {
+  int blocks, first, count, unseen;  // the first `unseen` hold nothing, not even a state
+  METHOD Chunks(const int* step, int row, const Switches& switches)
+      : blocks(row_array(step, CHUNK_BLOCKS)[row]), first(row_array(step, PARTIALS)[row]), count(0), unseen(0) {
     if (blocks) count = row_array(step, POSITIONS)[row] / (PAGE_TOKENS * blocks) + 1;
+    if (WINDOW && blocks) unseen = switches.first_block(row_array(step, POSITIONS)[row]) / blocks;
   }
+
+  // The first chunk of the first table that holds a state.
+  METHOD int begin() const { return WINDOW ? unseen / FOLD_CHUNKS * FOLD_CHUNKS : 0; }
 };
 
 struct Partials {
@@ -61,12 +65,13 @@ struct Folding {
 };
 
 // Fill the table of the heads that the dims from `first` on touch with chunks `begin`, `begin` + 1, ...
-DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks, int first, int begin, int count) {
+DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks, int first, int begin) {
   const int lane = threadIdx.x & 31, first_head = first / p.head_dim, heads = min((first + FOLD_DIMS - 1) / p.head_dim + 1, p.heads) - first_head;
   __syncwarp();
   for (int nth = 0; nth < heads; nth++) {
-    const float2 ml = lane < count ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
-    const float largest = weigh_chunks(table, nth, ml, chunks.blocks == FOLDED_BLOCKS, begin ? table.largest[nth] : MINUS_INFINITY);
+    const bool is_seen = lane < chunks.count - begin && (!WINDOW || begin + lane >= chunks.unseen);
+    const float2 ml = is_seen ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
+    const float largest = weigh_chunks(table, nth, ml, chunks.blocks == FOLDED_BLOCKS, begin != chunks.begin() ? table.largest[nth] : MINUS_INFINITY);
     __syncwarp();
     if (lane == 0) table.largest[nth] = largest;
   }
@@ -75,18 +80,18 @@ DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks
 
 // Four dims of a row that attention left in chunks, by a warp for the 128 from `first` on; `table` is the warp's own. Beyond the last chunk states are
 // nothing, and leave what they fold into as it is.
-DEVICE float4 folded_four(const Partials& p, const Chunks& chunks, int first, FoldTable& table) {
+DEVICE float4 folded_four(const Partials& p, const Chunks& chunks, int first, const Switches& switches, FoldTable& table) {
   const int dim = first + 4 * (threadIdx.x & 31), head = min(dim / p.head_dim, p.heads - 1), nth = head - first / p.head_dim, stride = p.heads * p.head_dim;
   const bool are_groups = chunks.blocks == FOLDED_BLOCKS;
   const float* from = p.o + (i64)chunks.first * stride + min(dim, stride - 4);
   const Folding nothing = {make_float4(0.f, 0.f, 0.f, 0.f), 0.f};
   Folding total = nothing, group = nothing;
-  for (int begin = 0; begin < chunks.count; begin += FOLD_LOADS) {
+  for (int begin = chunks.begin(); begin < chunks.count; begin += FOLD_LOADS) {
     const int in_table = begin % FOLD_CHUNKS;
     float4 values[FOLD_LOADS];
     UNROLL for (int i = 0; i < FOLD_LOADS; i++)
-      values[i] = begin + i < chunks.count ? *(const float4*)(from + (i64)(begin + i) * stride) : nothing.o;
-    if (in_table == 0) fill_table(table, p, chunks, first, begin, chunks.count - begin);
+      values[i] = begin + i < chunks.count && (!WINDOW || begin + i >= chunks.unseen) ? *(const float4*)(from + (i64)(begin + i) * stride) : nothing.o;
+    if (in_table == 0) fill_table(table, p, chunks, first, begin);
     const float4* weights = table.chunks[nth] + in_table;
     if (are_groups) {
       UNROLL for (int i = 0; i < FOLD_LOADS; i++) total.fold(values[i], weights[i].z, {weights[i].x, weights[i].y});
@@ -98,6 +103,11 @@ DEVICE float4 folded_four(const Partials& p, const Chunks& chunks, int first, Fo
       total.fold(group.o, group.l, table.groups[nth][(in_table + i) / FOLDED_BLOCKS]);
       group = nothing;
     }
+  }
+  if (SINKS) {
+    float m = table.largest[nth], l = total.l;
+    const Weights w = switches.absorb_sink(m, l, head);
+    total.fold(nothing.o, 1.f, w);
   }
   const float inverse = __fdiv_rn(1.f, total.l);
   return make_float4(__fmul_rn(total.o.x, inverse), __fmul_rn(total.o.y, inverse), __fmul_rn(total.o.z, inverse), __fmul_rn(total.o.w, inverse));

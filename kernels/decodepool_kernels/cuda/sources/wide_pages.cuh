@@ -3,8 +3,7 @@
 #pragma once
 #include "pages.cuh"
 #include "pipe.cuh"
-#include "softmax.cuh"
-#include "step.cuh"
+#include "switches.cuh"
 
 #define TILE_BYTES (PAGE_TOKENS * HEAD_DIM * 2)
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
@@ -14,9 +13,13 @@
 typedef Pipe<STAGES, TILE_BYTES> TilePipe;
 
 struct Unit {
-  int row, rows, blocks, split, splits, slot, kv_head;
+  int row, rows, blocks, split, splits, slot, kv_head, first_seen;
 
-  METHOD int first() const { return FOLDED_BLOCKS * split; }
+  METHOD int first_group() const { return WINDOW ? first_seen / FOLDED_BLOCKS : 0; }
+
+  METHOD int first() const { return WINDOW ? max(FOLDED_BLOCKS * (first_group() + split), first_seen) : FOLDED_BLOCKS * split; }
+  // Where a window hides all that it would take.
+  METHOD bool is_empty() const { return WINDOW && first() >= blocks; }
   METHOD int after(int block) const { return block + 1 + (block % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 ? FOLDED_BLOCKS * (splits - 1) : 0); }
   METHOD bool closes_group(int block) const { return block % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || block == blocks - 1; }
 };
@@ -25,11 +28,13 @@ struct Unit {
 struct Geometry {
   const int* step;
   int kv_heads, group, items;
+  Switches switches;
 
   METHOD Unit at(int item) const {
     const int* words = step + step[UNITS_AT] + (step[UNITS] + item / kv_heads) * UNIT_WORDS;
-    const int kv_head = item % kv_heads;
-    return {words[WIDE_ROW], words[WIDE_ROWS], words[WIDE_BLOCKS], words[WIDE_SPLIT], words[WIDE_SPLITS], words[WIDE_TILE] * kv_heads + kv_head, kv_head};
+    const int kv_head = item % kv_heads, first_seen = WINDOW ? switches.first_block(row_array(step, POSITIONS)[words[WIDE_ROW]]) : 0;
+    return {words[WIDE_ROW], words[WIDE_ROWS], words[WIDE_BLOCKS], words[WIDE_SPLIT], words[WIDE_SPLITS], words[WIDE_TILE] * kv_heads + kv_head, kv_head,
+            first_seen};
   }
 };
 
@@ -85,6 +90,7 @@ struct Halves {
   METHOD Halves(const Geometry& geometry, const u8* layer) : geometry(geometry), layer(layer), item(blockIdx.x), half(0) { open(); }
   METHOD bool are_left() const { return item < geometry.items; }
   METHOD void open() {
+    if (WINDOW) while (are_left() && geometry.at(item).is_empty()) item += gridDim.x;
     if (!are_left()) return;
     unit = geometry.at(item);
     pages = page_table(geometry.step, unit.row);
