@@ -33,6 +33,7 @@ from decodepool_worker.engine.cuda import CudaEngine, check_kv_type
 from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprint
 from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
 from decodepool_worker.engine.self_test import require_same_bits
+from decodepool_worker.engine.tensor_cores import require_arithmetic
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.formats import FORMATS
 from decodepool_worker.weights.loader import Progress, load_packed, tensor_slices
@@ -134,6 +135,8 @@ def opened_around(
     rope_factors: list[float] | None = None,
 ) -> Loaded:
     """Build the graph and the engine around weights that are on the device."""
+    kinds = dict.fromkeys(matrix.kind for matrix in weights.matrices.values() if matrix.kind is not None)
+    require_arithmetic(gpu, kinds)
     graph = model_graph(model.shape, model.header, rope_factors)
     settings = Settings(fused=wanted.fused, graphs=wanted.graphs)
     threads = wanted.threads or usable_cores()
