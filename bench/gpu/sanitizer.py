@@ -71,7 +71,7 @@ def run(tool: str, test: str, limit_seconds: float) -> Outcome:
     outcome = Outcome(tool, test, int(summary[-1]) if summary else None, code == 0, round(time.monotonic() - began, 1))
     print(f"{tool} {test}: found {outcome.found}, {outcome.seconds} s", flush=True)
     if not outcome.clean:
-        print("\n".join(said.splitlines()[:SHOWN_LINES]), flush=True)
+        print("\n".join(said.splitlines()[-SHOWN_LINES:]), flush=True)
     return outcome
 
 

@@ -146,15 +146,14 @@ def attended(q: Any, k: Any, v: Any, first: int) -> Any:
 def test_attention_over_32k_tokens_is_near_f64(gpu: Gpu, kind: str, record_property: Record) -> None:
     tokens, checked = 32768, (0, 8192, 16384 - ROWS, 32768 - ROWS)
     q, k, v = normal(1, tokens, HEADS * HEAD_DIM), *(normal(seed, tokens, KV_HEADS * HEAD_DIM) for seed in (2, 3))
-    if kind == "q8_0":
-        k, v = as_q8_0(k), as_q8_0(v)
     pages = KvPages(gpu, [(KV_HEADS, HEAD_DIM)], tokens // 64, kind)
 
     def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
         return g.attention(t["q"], t["k"], t["v"], layer=0, heads=HEADS, kv_heads=KV_HEADS, scale=HEAD_DIM**-0.5)
 
     probe, table = Probe(gpu, {"q": q, "k": k, "v": v}, build, pages=pages), range(tokens // 64)
-    kept = [torch.from_numpy(part.astype(np.float16)).cuda().double().reshape(tokens, KV_HEADS, -1) for part in (k, v)]
+    in_pages = (as_q8_0(part) if kind == "q8_0" else part.astype(np.float16).astype(np.float32) for part in (k, v))
+    kept = [in_f64(part).reshape(tokens, KV_HEADS, -1) for part in in_pages]
     worst = 0.0
     for first in range(0, tokens, ROWS):
         found = probe.step(Rows(range(first, first + ROWS), table, first))
