@@ -109,7 +109,7 @@ def main() -> int:
     options = parser.parse_args()
     work = list(product(options.tools or TOOLS, TESTS))
     with ThreadPoolExecutor(options.jobs) as jobs:
-        outcomes = list(jobs.map(lambda one: run(*one, options.limit), work))
+        outcomes = list(jobs.map(lambda one: run(one[0], one[1], options.limit), work))
     report = {**provenance(card()), "results": [asdict(outcome) for outcome in outcomes]}
     (options.out / "h200-sanitizer.json").write_text(json.dumps(report, indent=2) + "\n")
     print(told(outcomes), flush=True)

@@ -153,13 +153,13 @@ def test_attention_over_32k_tokens_is_near_f64(gpu: Gpu, kind: str, record_prope
 
     probe, table = Probe(gpu, {"q": q, "k": k, "v": v}, build, pages=pages), range(tokens // 64)
     in_pages = (as_q8_0(part) if kind == "q8_0" else part.astype(np.float16).astype(np.float32) for part in (k, v))
-    kept = [in_f64(part).reshape(tokens, KV_HEADS, -1) for part in in_pages]
+    kept_k, kept_v = (in_f64(part).reshape(tokens, KV_HEADS, -1) for part in in_pages)
     worst = 0.0
     for first in range(0, tokens, ROWS):
         found = probe.step(Rows(range(first, first + ROWS), table, first))
         if first in checked:
             rows = in_f64(q[first : first + ROWS]).reshape(ROWS, HEADS, HEAD_DIM)
-            worst = max(worst, error(found, attended(rows, *kept, first)))
+            worst = max(worst, error(found, attended(rows, kept_k, kept_v, first)))
             last = first + ROWS - 1
             assert probe.step(Rows([last], table, last)).tobytes() == found[-1].tobytes(), last
     record_property("error", worst)
@@ -217,7 +217,7 @@ def layer_in_f64(x: Any, matrices: dict[str, Any], vectors: dict[str, Any]) -> A
 def test_a_layer_of_llama_3_8b_is_near_f64(gpu: Gpu, kind: TensorType, record_property: Record) -> None:
     tokens = 320
     x, matrices = normal(1, tokens, WIDTH), {name: Random(gpu, kind, *shape) for name, shape in MATRICES.items()}
-    vectors = {name: 1 + normal(seed, WIDTH) / 4 for seed, name in enumerate(NORMS)}
+    vectors = {name: (1 + normal(seed, WIDTH) / 4).astype(np.float32) for seed, name in enumerate(NORMS)}
     probe = Probe(
         gpu,
         {"x": x},
