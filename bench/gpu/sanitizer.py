@@ -2,7 +2,7 @@
 
     python -m bench.gpu.sanitizer --out DIRECTORY [--tool memcheck] [--jobs 4] [--limit 600]
 
-Writes DIRECTORY/h200-sanitizer.json: the machine, the versions, and a line a tool and test. Exits with 1 where anything
+Writes DIRECTORY/h200-sanitizer-TOOL.json: the machine, the versions, and a line a test. Exits with 1 where anything
 was found. It needs `compute-sanitizer` on PATH, pytest, and what `tests/gpu` needs.
 """
 
@@ -110,8 +110,10 @@ def main() -> int:
     work = list(product(options.tools or TOOLS, TESTS))
     with ThreadPoolExecutor(options.jobs) as jobs:
         outcomes = list(jobs.map(lambda one: run(one[0], one[1], options.limit), work))
-    report = {**provenance(card()), "results": [asdict(outcome) for outcome in outcomes]}
-    (options.out / "h200-sanitizer.json").write_text(json.dumps(report, indent=2) + "\n")
+    for tool in dict.fromkeys(tool for tool, _ in work):
+        results = [asdict(outcome) for outcome in outcomes if outcome.tool == tool]
+        report = {**provenance(card()), "results": results}
+        (options.out / f"h200-sanitizer-{tool}.json").write_text(json.dumps(report, indent=2) + "\n")
     print(told(outcomes), flush=True)
     return 0 if all(outcome.clean for outcome in outcomes) else 1
 
