@@ -113,7 +113,7 @@ def _described_refusal(error: CannotFit, demand: Demand, device: DeviceMemory) -
         "device": {"kind": device.kind, "name": device.name},
         "usable_bytes": device.usable_bytes,
         "weight_bytes": demand.weight_bytes,
-        "workspace_bytes": demand.workspace_bytes,
+        "workspace_bytes": demand.on(device).workspace_bytes,
         "session_bytes": demand.session_bytes,
         "needed_bytes": error.needed_bytes,
         "available_bytes": error.available_bytes,

@@ -12,11 +12,12 @@ is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from decodepool_sizing.devices import DeviceMemory
+from decodepool_sizing.devices import DeviceMemory, GpuCores
 from decodepool_sizing.errors import BadDemand, CannotFit, ContextTooLong
+from decodepool_sizing.gpu_workspace import gpu_workspace_bytes
 from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
 from decodepool_sizing.quantities import exact_bytes, format_bytes
 from decodepool_sizing.session_bytes import page_bytes, session_bytes
@@ -63,7 +64,9 @@ class CapacityPlan:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of a device: everything of a plan but the device itself."""
+    """What is asked of a device: everything of a plan but the device itself. `cores` are the GPU's that it is asked of;
+    None asks a CPU.
+    """
 
     shape: ModelShape
     weight_bytes: int
@@ -72,6 +75,11 @@ class Demand:
     sessions: int | None = None
     cache_reserve_bytes: int | None = None
     max_step_rows: int = MAX_STEP_ROWS
+    cores: GpuCores | None = None
+
+    def on(self, device: DeviceMemory) -> Demand:
+        """Return what is asked of one device."""
+        return replace(self, cores=device.cores)
 
     @property
     def session_bytes(self) -> int:
@@ -81,7 +89,9 @@ class Demand:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of one step."""
-        return workspace_bytes(self.shape, self.max_step_rows)
+        if self.cores is None:
+            return workspace_bytes(self.shape, self.max_step_rows)
+        return gpu_workspace_bytes(self.shape, self.cores, self.context_tokens, self.max_step_rows)
 
     @property
     def fixed_bytes(self) -> int:
@@ -97,6 +107,7 @@ def plan_capacity(demand: Demand, device: DeviceMemory) -> CapacityPlan:
     """
     check_context(demand.shape, demand.context_tokens)
     _check_numbers(demand)
+    demand = demand.on(device)
     room = device.usable_bytes - demand.fixed_bytes
     reserve = demand.cache_reserve_bytes
     if reserve is not None and reserve > max(0, room):

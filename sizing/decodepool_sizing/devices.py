@@ -35,15 +35,28 @@ versions.
 
 
 @dataclass(frozen=True, slots=True)
+class GpuCores:
+    """What decides how the CUDA engine cuts a step: the multiprocessors, and whether it has its programs for Hopper."""
+
+    multiprocessors: int
+    is_hopper: bool
+
+
+WHOLE_HOPPER = GpuCores(132, is_hopper=True)
+"""Of an H100 or H200: what takes the most workspace. A GPU that is known by its memory alone is planned as this."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """A device to plan for. `usable_bytes` is what is left of `memory_bytes` for weights, workspace, sessions and
-    cache.
+    cache; `cores` None is a CPU.
     """
 
     kind: DeviceKind
     name: str
     memory_bytes: int
     usable_bytes: int
+    cores: GpuCores | None = None
 
 
 def cpu_memory(memory_bytes: int, name: str = "this CPU") -> DeviceMemory:
@@ -51,9 +64,9 @@ def cpu_memory(memory_bytes: int, name: str = "this CPU") -> DeviceMemory:
     return DeviceMemory("cpu", name, memory_bytes, max(0, memory_bytes - PROCESS_BASE_BYTES))
 
 
-def gpu_memory(memory_bytes: int, name: str = "this GPU") -> DeviceMemory:
+def gpu_memory(memory_bytes: int, name: str = "this GPU", cores: GpuCores = WHOLE_HOPPER) -> DeviceMemory:
     """Return a GPU's memory: all of it but the context and a margin."""
-    return DeviceMemory("cuda", name, memory_bytes, gpu_usable_bytes(memory_bytes))
+    return DeviceMemory("cuda", name, memory_bytes, gpu_usable_bytes(memory_bytes), cores)
 
 
 def gpu_usable_bytes(memory_bytes: int) -> int:

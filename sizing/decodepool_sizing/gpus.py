@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from decodepool_sizing.devices import DeviceMemory, gpu_memory, gpu_usable_bytes
+from decodepool_sizing.devices import WHOLE_HOPPER, DeviceMemory, GpuCores, gpu_memory, gpu_usable_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,12 @@ class GPU:
     @property
     def device(self) -> DeviceMemory:
         """This GPU as a device to plan for."""
-        return gpu_memory(self.memory_bytes, self.name)
+        cores = WHOLE_HOPPER if self.compute_capability == "9.0" else WIDEST_OF_OTHERS
+        return gpu_memory(self.memory_bytes, self.name, cores)
 
+
+WIDEST_OF_OTHERS = GpuCores(188, is_hopper=False)
+"""As many multiprocessors as any other GPU here has: they decide a few MB."""
 
 _GB = 10**9
 GPUS: tuple[GPU, ...] = (

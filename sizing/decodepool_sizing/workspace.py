@@ -1,4 +1,4 @@
-"""What a step needs beside weights and sessions: the activations of its rows.
+"""What a step needs on a CPU beside weights and sessions: the activations of its rows.
 
 A row keeps f32 activations (4 bytes an element) and, beside what goes into a matrix product, its quantised copy (2.5
 bytes). Buffers are reused within a layer, so a row needs the larger of the two halves of one:
@@ -36,11 +36,12 @@ def _attention_row_bytes(shape: ModelShape) -> int:
 
 
 def _feed_forward_row_bytes(shape: ModelShape) -> int:
-    width, embedding = _feed_forward_elements(shape), shape.embedding_length
+    width, embedding = feed_forward_elements(shape), shape.embedding_length
     return 4 * (6 * embedding + 3 * width) + 5 * (embedding + width) // 2
 
 
-def _feed_forward_elements(shape: ModelShape) -> int:
+def feed_forward_elements(shape: ModelShape) -> int:
+    """Return the width of the widest feed-forward: with experts, of those that a token uses and the shared one."""
     dense = max(shape.feed_forward_lengths)
     if shape.experts is None:
         return dense

@@ -17,7 +17,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import LogitsRows
+from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows
 from decodepool_kernels.graph import Graph, Matrix, Tensor
 from numpy.typing import NDArray
 
@@ -41,7 +41,9 @@ class Rows:
 
 
 class Probe:
-    """Runs a graph whose inputs are tables of vectors: a row's token picks the same line of every table."""
+    """Runs a graph whose inputs are tables of vectors: a row's token picks the same line of every table. `placed` are
+    matrices that are on the device already.
+    """
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class Probe:
         build: Build,
         *,
         matrices: Mapping[str, PackedMatrix] | None = None,
+        placed: Mapping[str, DeviceMatrix] | None = None,
         vectors: Mapping[str, Floats] | None = None,
         pages: KvPages | None = None,
         fused: bool = True,
@@ -57,6 +60,7 @@ class Probe:
         self.gpu = gpu
         tables = {f"input {name}": pack_float("F32", table) for name, table in inputs.items()}
         weights = upload_weights(gpu, {**tables, **(matrices or {})}, vectors or {})
+        weights = replace(weights, matrices={**weights.matrices, **(placed or {})})
         graph = Graph()
         embedded = {
             name: graph.embed(Matrix(f"input {name}", table.shape[1], len(table))) for name, table in inputs.items()

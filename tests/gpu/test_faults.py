@@ -43,6 +43,8 @@ class OtherGpu:
     name: str = "a GPU"
     memory_bytes: int = 24 << 30
     free: int = 20 << 30
+    sm_count: int = 84
+    capability: int = 86
 
     def free_bytes(self) -> int:
         return self.free

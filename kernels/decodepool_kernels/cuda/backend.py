@@ -89,10 +89,10 @@ class CudaBackend:
         source = LogitsSource(*row, self._device_answers, self._step, self._last_tokens)
         self._draws = Draws(gpu, self._library, source, max_rows)
         self._workspace_bytes += self._draws.size_bytes
-        # The widest first: what it takes for slices left apart serves all.
+        self._programs.take_slices(_widths(max_rows))
         self._steps = {
             (width, wide): self._prepared(width, wide=wide)
-            for width in reversed(_widths(max_rows))
+            for width in _widths(max_rows)
             for wide in (False, True)[: 1 + (self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS)]
         }
         self._workspace_bytes += self._programs.allocated_bytes

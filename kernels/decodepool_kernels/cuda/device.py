@@ -90,6 +90,14 @@ class Gpu:
         self._allocations.remove(address)
         _ok(driver.cuMemFree(address))
 
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """Give back at the end of a `with` what was allocated in it."""
+        before = len(self._allocations)
+        yield
+        for address in self._allocations[before:]:
+            self.release(address)
+
     def pinned(self, words: int) -> NDArray[np.int32]:
         """Return int32 in memory that copies to and from the device run beside everything else."""
         address = int(_ok(driver.cuMemHostAlloc(4 * words, 0)))

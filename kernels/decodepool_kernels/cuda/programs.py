@@ -112,6 +112,21 @@ class Programs:
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
         return Launch("fold_slices", fold, (places, rows), arguments)
 
+    def take_slices(self, widths: Sequence[int]) -> None:
+        """Take the memory of slices left apart for steps of any of these rows: what the largest product needs."""
+        products = [record for record in self._records if record.parts]
+        self._partials_of(max((self._slices_bytes(record, rows) for record in products for rows in widths), default=0))
+
+    def _slices_bytes(self, record: Record, rows: int) -> int:
+        kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
+        assert kind is not None
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        if self._has_warpgroups(rows):
+            cut = warpgroup_cut(kind, outputs, rows, sm_count, room)
+            return 0 if cut is None else cut.partial_bytes(outputs, rows, min(cut.slices(outputs, rows), sm_count))
+        wide = wide_cut(kind, outputs, rows, sm_count, room)
+        return 0 if wide is None else wide.partial_bytes(outputs, rows)
+
     def _partials_of(self, size_bytes: int) -> int:
         """Return memory for slices left apart: the largest asked for so far, shared by every product of that size."""
         if size_bytes > self._partial_bytes:

@@ -220,9 +220,9 @@ def _enough(demand: Demand, host: DeviceMemory) -> DeviceMemory:
     """Return as much of a device as the sessions asked for need; all of it where no number was asked for."""
     if demand.sessions is None:
         return host
-    reserve = demand.cache_reserve_bytes or demand.sessions * demand.session_bytes
-    enough = demand.fixed_bytes + reserve + demand.sessions * demand.session_bytes
-    return DeviceMemory(host.kind, host.name, host.memory_bytes, min(host.usable_bytes, enough))
+    sessions_bytes = demand.sessions * demand.session_bytes
+    enough = demand.on(host).fixed_bytes + (demand.cache_reserve_bytes or sessions_bytes) + sessions_bytes
+    return replace(host, usable_bytes=min(host.usable_bytes, enough))
 
 
 def assemble(model: ModelFile, weights: LoadedWeights, plan: CapacityPlan, threads: int) -> Loaded:

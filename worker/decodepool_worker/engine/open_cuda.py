@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from decodepool_kernels.cuda import packing
+from decodepool_kernels.cuda.attention import HOPPER_CAPABILITY
 from decodepool_kernels.cuda.backend import Settings, placed_matrix
 from decodepool_kernels.cuda.compile import sources_digest
 from decodepool_kernels.cuda.device import PIECE_BYTES, Gpu, Region
@@ -18,7 +19,7 @@ from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.records import DeviceMatrix, Weights
 from decodepool_kernels.cuda.repack import Repacking
 from decodepool_sizing.capacity import CapacityPlan
-from decodepool_sizing.devices import CONTEXT_BYTES, gpu_memory
+from decodepool_sizing.devices import CONTEXT_BYTES, GpuCores, gpu_memory
 from decodepool_sizing.errors import BadModelFile, CannotFit
 from decodepool_sizing.header import TensorInfo
 from decodepool_sizing.host import usable_cores
@@ -32,6 +33,7 @@ from decodepool_worker.engine.cuda import CudaEngine, check_kv_type
 from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprint
 from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
 from decodepool_worker.engine.self_test import require_same_bits
+from decodepool_worker.engine.tensor_cores import require_arithmetic
 from decodepool_worker.model.registry import model_graph
 from decodepool_worker.weights.formats import FORMATS
 from decodepool_worker.weights.loader import Progress, load_packed, tensor_slices
@@ -118,7 +120,8 @@ def planned_on(gpu: Gpu, model: ModelFile, wanted: Wanted) -> CapacityPlan:
             available_bytes=there,
             advice="without an amount, a worker takes what its sessions need",
         )
-    return plan_worker(model, wanted, gpu_memory(wanted.memory_bytes or there, gpu.name))
+    cores = GpuCores(gpu.sm_count, gpu.capability == HOPPER_CAPABILITY)
+    return plan_worker(model, wanted, gpu_memory(wanted.memory_bytes or there, gpu.name, cores))
 
 
 def opened_around(
@@ -132,6 +135,8 @@ def opened_around(
     rope_factors: list[float] | None = None,
 ) -> Loaded:
     """Build the graph and the engine around weights that are on the device."""
+    kinds = dict.fromkeys(matrix.kind for matrix in weights.matrices.values() if matrix.kind is not None)
+    require_arithmetic(gpu, kinds)
     graph = model_graph(model.shape, model.header, rope_factors)
     settings = Settings(fused=wanted.fused, graphs=wanted.graphs, chained=wanted.chained)
     threads = wanted.threads or usable_cores()
