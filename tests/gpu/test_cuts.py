@@ -61,6 +61,14 @@ def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> No
     assert few.units([4096], 64) == 16 * 8
 
 
+def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
+    apart, handed = (warpgroup_cut(EIGHT_BITS, [outputs], 64, 132, H200) for outputs in (4096, 28672))
+    assert apart is not None
+    assert handed is not None
+    assert (apart.split, apart.column_blocks) == (True, 4)
+    assert (handed.split, handed.column_blocks) == (False, 2)
+
+
 def test_a_gpu_too_small_for_a_kind_says_so() -> None:
     with pytest.raises(CannotCompile, match="16 bits need more than 97280 bytes"):
         product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=L40S)

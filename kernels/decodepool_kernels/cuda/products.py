@@ -27,7 +27,7 @@ WARPGROUP_WARPS = 16
 """Warps of a block that hand sums on."""
 MOST_COLUMN_STAGES = 8
 BARRIER_BYTES = 256
-FEWEST_SLICES = 6
+FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
 TILE_SUM_BYTES = 2 * SLICES * 32 * 16
 """Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn."""
@@ -138,7 +138,7 @@ def warpgroup_cut(
     totals = 0 if cut.split else tiles * 8 * WIDE_OUTPUTS * 4
     weight_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * GROUP_BLOCKS * kind.record_bytes
     block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
-    for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 else (2, 1)):
+    for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 or cut.split else (2, 1)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
         stages = room // (blocks * block_bytes)
         if stages >= FEWEST_STAGES:

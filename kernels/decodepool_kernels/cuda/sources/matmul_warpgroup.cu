@@ -90,15 +90,14 @@ DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count)
   return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * count * RECORD_BYTES;
 }
 
-// acc += a block: its records times the rows at `from`. `ahead` runs while the tensor cores do.
-template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 offset, Ahead ahead) {
-  const u64 rows = rows_at(from, PLANES * FRAGMENT_BYTES);
+// acc += a block: its records times the rows at `from`, which is `rows` to the tensor cores. `ahead` runs while they work.
+template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 rows, u32 offset, Ahead ahead) {
   UNROLL for (int part = 0; part < PARTS; part++) {
     float s[TILES][4];
     begin_steps();
     UNROLL for (int plane = 0; plane < PLANES; plane++)
       UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++)
-        multiply_group(s, w.codes + 4 * half, rows_on(rows, plane * FRAGMENT_BYTES + half * 32), plane > 0 || (PARTS == 1 && half > 0));
+        multiply_group(s, w.codes + 4 * half, tiles_at(rows + (plane * FRAGMENT_BYTES + half * 32) / 16), plane > 0 || (PARTS == 1 && half > 0));
     commit_steps();
     if (part == PARTS - 1) ahead();
     await_steps();
@@ -125,10 +124,17 @@ struct Way {
   const u8* slots;
   WeightPipe weights;
   ColumnPipe columns;
-  u32 offset;
+  u32 offset, rows;  // rows: of the stage of columns at hand
 
   METHOD void load(Record& w, const u8* from, int q) const { w.load(from + q * RECORD_BYTES, threadIdx.x & 31, offset); }
   METHOD u32 column(int q) const { return columns.slot() + q % COLUMN_BLOCKS * COLUMN_BYTES; }
+  METHOD u32 rows_of(int q) const { return rows + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16); }
+
+  // The exchange tells the compiler that `rows` is alike in all lanes: what each step needs of it is then made in uniform registers.
+  METHOD void wait_columns() {
+    rows = __shfl_sync(~0u, rows_at(columns.slot()), 0);
+    columns.wait();
+  }
 
   // acc over a slice's blocks. Each block's records are unpacked while the one before is in the tensor cores. Only the last group may be short.
   METHOD void sum(float (&acc)[TILES][4], int slice, int blocks) {
@@ -142,8 +148,8 @@ struct Way {
       const int after = left - SLICES * GROUP_BLOCKS;
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         Record next;
-        if (q % COLUMN_BLOCKS == 0) columns.wait();
-        fold_block(acc, w, column(q), offset, [&]() {
+        if (q % COLUMN_BLOCKS == 0) wait_columns();
+        fold_block(acc, w, column(q), rows_of(q), offset, [&]() {
           if (q + 1 < GROUP_BLOCKS) {
             load(next, from, q + 1);
             return;
@@ -164,9 +170,9 @@ struct Way {
   // The last group, of fewer blocks; w is the first.
   METHOD void sum_short(float (&acc)[TILES][4], Record& w, const u8* from, int count) {
     for (int q = 0; q < count; q++) {
-      if (q % COLUMN_BLOCKS == 0) columns.wait();
+      if (q % COLUMN_BLOCKS == 0) wait_columns();
       if (q > 0) load(w, from, q);
-      fold_block(acc, w, column(q), offset, []() {});
+      fold_block(acc, w, column(q), rows_of(q), offset, []() {});
       if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1 || q + 1 == count) columns.give_back<HAS_MINIMUM>();
     }
     weights.give_back<true>();
@@ -220,14 +226,13 @@ struct Ending {
   }
 
   METHOD void leave(const Unit& at, int place, int slice, const float (&acc)[TILES][4], float* partials) const {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = at.row_tile * 8 + 2 * (lane & 3);
     const i64 width = (i64)p.starts[3] * UNIT_OUTPUTS;
-    float* to = partials + (i64)slice * p.rows * width + (i64)place * UNIT_OUTPUTS + warp * 16 + (lane >> 2);
-    UNROLL for (int n = 0; n < TILES; n++)
-      UNROLL for (int j = 0; j < 4; j++) {
-        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1);
-        if (row < p.rows) to[row * width + (j & 2) * 4] = acc[n][j];
-      }
+    float* to = partials + ((i64)slice * p.rows + row) * width + (i64)place * UNIT_OUTPUTS + warp * 16 + (lane >> 2);
+    UNROLL for (int n = 0; n < TILES; n++, to += 8 * width) {
+      if (row + 8 * n < p.rows) to[0] = acc[n][0], to[8] = acc[n][2];
+      if (row + 8 * n + 1 < p.rows) to[width] = acc[n][1], to[width + 8] = acc[n][3];
+    }
   }
 
   METHOD void fold(const Part& part, const Unit& at, int slice, const float (&acc)[TILES][4]) const {
@@ -272,9 +277,10 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));  // alike in all lanes, as the compiler cannot know
   const Activation a = activation_at(activation, blocks, columns);
   Share share(p.units());
-  if (threadIdx.x >= 32 * WARPS) {
+  const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0);  // so is this
+  if (warp >= WARPS) {
     keep_few_registers();
-    const int warp = threadIdx.x >> 5, groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
+    const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
     if (warp == WARPS) copy_weights(weight_pipe, parts, p, share, groups);
     await_previous();
     if (threadIdx.x == 32 * (WARPS + 1)) copy_columns(column_pipe, a, p, share, groups);
@@ -283,7 +289,7 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
     await_previous();
     const Handover handover = {(float4*)partials, flags};
     Ending ending = {p, a, handover, totals, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
-    Way way = {weight_slots, weight_pipe, column_pipe, 0};
+    Way way = {weight_slots, weight_pipe, column_pipe, 0, 0};
     int unit;
     while (share.take(unit, ending.first, ending.past)) {
       const Unit at = p.at(unit);

@@ -31,11 +31,11 @@ DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int kee
 #endif
 }
 
-// Rows of 64 bytes whose chunks are exchanged by row, on 512 bytes; the next 8 rows are `stride` bytes on.
-DEVICE u64 rows_at(u32 address, int stride) { return (u64)((address & 0x3ffff) >> 4 | 1u << 16) | (u64)((u32)stride >> 4 | 2u << 30) << 32; }
+// Where rows of 64 bytes lie whose chunks are exchanged by row, on 512 bytes: in units of 16 bytes, as the tensor cores are told.
+DEVICE u32 rows_at(u32 address) { return (address & 0x3ffff) >> 4 | 1u << 16; }
 
-// Half of k and more: so many bytes on.
-DEVICE u64 rows_on(u64 rows, int bytes) { return rows & 0xffffffff00000000ull | (u32)((u32)rows + bytes / 16); }
+// The same with how far on the next 8 rows lie: behind all planes of these.
+DEVICE u64 tiles_at(u32 rows) { return (u64)rows | (u64)((u32)(PLANES * 512) >> 4 | 2u << 30) << 32; }
 
 DEVICE void begin_steps() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void commit_steps() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
