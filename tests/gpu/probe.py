@@ -10,7 +10,7 @@ import numpy as np
 from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.backend import upload_weights
-from decodepool_kernels.cuda.device import Gpu
+from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.inputs import StepInputs, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
@@ -86,13 +86,17 @@ class Probe:
         self.gpu.synchronize()
         return address
 
+    def launches(self, rows: int, *, wide: bool = False) -> list[Launch]:
+        """Return the launches of a step prepared for `rows` rows."""
+        return self._programs.launches(rows, wide=wide)
+
     def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
         """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
         inputs = StepInputs(lambda count: self._words[:count], LIMITS, replace(self._cut, **cut))
         count = sum(len(run.tokens) for run in runs)
         for part in inputs.place(runs):
             self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
-        for launch in self._programs.launches(width or count, wide=inputs.has_wide_units):
+        for launch in self.launches(width or count, wide=inputs.has_wide_units):
             self.gpu.launch(launch)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)

@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
+from decodepool_kernels.cuda.activations import activation_bytes
 from decodepool_kernels.cuda.grids import elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.products import MOST_PARTS
 from decodepool_kernels.cuda.records import (
     ROW_THREADS,
+    Apart,
     LogitsRows,
     Operand,
     PartOperands,
@@ -60,6 +62,8 @@ class Lowering:
     _turning: dict[g.Tensor, g.Rope] = field(default_factory=dict)
     _quantised: dict[tuple[g.Tensor, int], Buffer] = field(default_factory=dict)
     _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
+    _last_product: tuple[tuple[g.Tensor, ...], Apart] | None = None
+    _given: set[g.Tensor] = field(default_factory=set)
 
     def lower(self, graph: g.Graph) -> Lowering:
         """Lower a whole graph."""
@@ -83,11 +87,25 @@ class Lowering:
     def value(self, tensor: g.Tensor) -> Buffer:
         """Return where a tensor's f32 rows are, computing them now if they waited."""
         operation, turn = self._waiting.pop(tensor, None), self._turning.pop(tensor, None)
+        assert tensor not in self._given, "a product's slices were given away: nobody else finds its result"
+        if self._last_product is not None and tensor in self._last_product[0]:
+            self._last_product = None
         if operation is not None:
             self._plain(operation)
         if turn is not None:
             self._turned(turn, self._place(tensor))
         return self._place(tensor)
+
+    def _taken(self, *tensors: g.Tensor) -> tuple[Apart | None, list[Buffer]]:
+        """Return what the last product left in slices, where these are all its results, to be folded by whom they are
+        for; and where tensors are, or would be.
+        """
+        if self._last_product is None or self._last_product[0] != tensors:
+            return None, [self.value(tensor) for tensor in tensors]
+        apart, self._last_product = self._last_product[1], None
+        apart.is_taken = True
+        self._given.update(tensors)
+        return apart, [self._place(tensor) for tensor in tensors]
 
     def _vector(self, vector: g.Vector | None) -> ctypes.c_void_p:
         return pointer(0 if vector is None else self.weights.vectors[vector.name])
@@ -95,7 +113,9 @@ class Lowering:
     def _emit(
         self, kernel: str, operands: Sequence[Operand], reads: Sequence[Buffer], writes: Sequence[Buffer], **rest: Any
     ) -> None:
-        self.records.append(Record(kernel, tuple(operands), tuple(reads), tuple(writes), **rest))
+        apart: Apart | None = rest.get("takes")
+        every = (*reads, apart.activation) if apart else tuple(reads)
+        self.records.append(Record(kernel, tuple(operands), every, tuple(writes), **rest))
 
     def _wait(self, operation: g.Norm | g.SwiGlu | g.Add) -> None:
         self._waiting[operation.out] = operation
@@ -156,8 +176,7 @@ class Lowering:
         """Return x quantised, by one launch with the operation that makes it where that still waits."""
         if (x, planes) in self._quantised:
             return self._quantised[x, planes]
-        blocks = x.width // BLOCK_INPUTS
-        target = Buffer(activation_bytes(blocks, self.columns, planes))
+        target = Buffer(activation_bytes(x.width, self.columns, planes))
         self._quantised[x, planes] = target
         waiting = self._waiting.get(x)
         if isinstance(waiting, g.Norm):
@@ -168,14 +187,8 @@ class Lowering:
             self._fold_quantise(waiting, target, planes)
         else:
             value = self.value(x)
-            operands = (
-                value,
-                *self._row(x.width),
-                target,
-                ctypes.c_int(self.columns),
-                pointer(self.step),
-                ctypes.c_int(domain),
-            )
+            where = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
+            operands = (value, *self._row(x.width), *where)
             self._emit(
                 "quantise",
                 operands,
@@ -193,9 +206,11 @@ class Lowering:
     def _norm_quantise(self, op: g.Norm, target: Buffer, planes: int, domain: int) -> None:
         residual, total = self._waiting.get(op.x), self._place(op.x)
         sums: tuple[Buffer, ...] = ()
+        apart: Apart | None = None
         if isinstance(residual, g.Add):
             del self._waiting[op.x]
-            reads, sums = [self.value(residual.a), self.value(residual.b)], (total,)
+            apart, addend = self._taken(residual.b)
+            reads, sums = [self.value(residual.a), *addend], (total,)
             sources: tuple[Operand, ...] = (*reads, total)
         else:
             reads = [self.value(op.x)]
@@ -204,7 +219,7 @@ class Lowering:
         tail = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
         operands = (*sources, *row, *tail)
         defines = {"PLANES": planes, **held(op.x.width)}
-        self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines)
+        self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
@@ -232,9 +247,11 @@ class Lowering:
             )
             for op in operations
         ]
-        self._product(x, parts, ROWS)
+        self._product(x, parts, ROWS, tuple(op.out for op in operations))
 
-    def _product(self, x: g.Tensor, parts: Sequence[PartOperands], domain: int) -> None:
+    def _product(
+        self, x: g.Tensor, parts: Sequence[PartOperands], domain: int, results: tuple[g.Tensor, ...] = ()
+    ) -> None:
         writes = [part.out for part in parts if isinstance(part.out, Buffer)]
         kind = parts[0].matrix.kind
         if kind is None:
@@ -248,7 +265,10 @@ class Lowering:
             pointer(self.step),
             ctypes.c_int(domain),
         )
-        self._emit("matmul", (activation, *tail), (activation,), writes, parts=tuple(parts), defines=kind.defines())
+        apart = Apart(tuple(parts), activation, self.columns)
+        self._last_product = (results, apart) if self.fused else None
+        operands, defines = (activation, *tail), kind.defines()
+        self._emit("matmul", operands, (activation,), writes, parts=tuple(parts), defines=defines, leaves=apart)
 
     def _product_f32(self, x: g.Tensor, part: PartOperands, domain: int) -> None:
         value, matrix = self.value(x), part.matrix
@@ -273,7 +293,8 @@ class Lowering:
         return self._tables[rotation]
 
     def _rope(self, op: g.Rope) -> None:
-        self.value(op.x)
+        if op.x in self._waiting or op.x in self._turning:
+            self.value(op.x)
         self._turning[op.x] = op
         if not self.fused:
             self.value(op.x)
@@ -354,7 +375,8 @@ class Lowering:
     def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> None:
         """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
         del self._turning[op.q], self._turning[op.k]
-        q, k, v = self.value(op.q), self.value(op.k), self.value(op.v)
+        apart, (q, k, v) = self._taken(op.q, op.k, op.v)
+        self._given.discard(op.q)
         table, head_dim = self._rope_table(rotation), op.q.width // op.heads
         strides = [ctypes.c_longlong(self._stride(tensor.width)) for tensor in (op.q, op.k)]
         counts = (op.heads, op.kv_heads, head_dim, len(rotation.frequencies), int(rotation.interleaved))
@@ -364,7 +386,7 @@ class Lowering:
         if self.pages.kv_bits != KV_BITS["f16"]:
             grid, threads = elements(heads, 1), head_dim
         reads, defines = (q, k, v, table), self._kv_bits
-        self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines)
+        self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines, takes=apart)
 
     def _logits(self, op: g.Logits) -> None:
         matrix, graph = self.weights.matrices[op.matrix.name], op.x.graph
@@ -382,8 +404,3 @@ class Lowering:
         operands = (source, out, *self._row(x.width), pointer(self.step))
         self._emit("gather", operands, (source,), (out,), grid=elements(x.width, 4 * ROW_THREADS))
         return picked
-
-
-def activation_bytes(blocks: int, columns: int, planes: int) -> int:
-    """Return the bytes of an activation: planes, scales of 8 slices, sums of halves of blocks."""
-    return blocks * columns * 64 * planes + 8 * columns * 4 + blocks * columns * 8

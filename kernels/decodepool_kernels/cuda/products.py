@@ -52,10 +52,25 @@ class Parts(ctypes.Structure):
     _fields_ = (("part", Part * MOST_PARTS), ("count", ctypes.c_int))
 
 
+class Slices(ctypes.Structure):
+    """Sums of a product's parts that were left apart, `[slice][row][width]`, for the kernel that takes them
+    (slices.cuh): the scales `[slice][columns]` they are folded with, each part's bias and where it begins in a row.
+    """
+
+    _fields_ = (
+        ("sums", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
+        ("biases", ctypes.c_void_p * MOST_PARTS),
+        ("width", ctypes.c_longlong),
+        ("columns", ctypes.c_int),
+        ("first", ctypes.c_int * MOST_PARTS),
+    )
+
+
 @dataclass(frozen=True)
 class WideCut:
     """Tiles of 8 rows that a block of `matmul_wide` takes with 256 outputs, the depth of its ring, and whether a unit
-    is one slice, to be folded by `fold_slices`.
+    is one slice, to be folded by who takes it or `fold_slices`.
     """
 
     tiles: int
@@ -97,7 +112,7 @@ def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int,
 @dataclass(frozen=True)
 class WarpgroupCut:
     """Tiles of 8 rows that a block of `matmul_warpgroup` takes with 256 outputs, its two pipes, and whether each slice
-    is left by itself, to be folded by `fold_slices`; else blocks hand their sums on.
+    is left by itself, to be folded by who takes it or `fold_slices`; else blocks hand their sums on.
     """
 
     tiles: int

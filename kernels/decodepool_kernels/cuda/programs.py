@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
+from decodepool_sizing.layouts import round_up
+
 from decodepool_kernels.arena import Buffer, Placement
+from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -13,14 +16,16 @@ from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     WARPGROUP_THREADS,
     WARPGROUP_WARPS,
+    WIDE_OUTPUTS,
     Part,
     Parts,
+    Slices,
     WideCut,
     product_cut,
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Operand, PartOperands, Record
+from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
@@ -28,6 +33,15 @@ COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
 WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
+TAKING = frozenset({"norm_quantise", "rope_append"})
+"""Kernels that fold what the product ahead left apart."""
+SPREAD = frozenset({"norm_quantise"})
+"""Kernels whose blocks are kept apart."""
+FEWEST_SPREAD_ROWS = 16
+"""Rows from which they are: with fewer it was not measured."""
+ROOM_BYTES = 1024
+MOST_SPREAD = 8
+"""Blocks an SM beyond which they are not."""
 STATIC_SHARED_BYTES = 4096
 """More than any kernel's own shared arrays."""
 
@@ -41,12 +55,14 @@ class Programs:
         self._gpu, self._library = gpu, library
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = 0
+        self._left: dict[Apart, Slices] = {}
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
     def launches(self, rows: int, *, wide: bool) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
         records = [record for record in self._records if wide or record.kernel != "attention_wide"]
+        self._left = {}
         return [launch for record in records for launch in self._launches(record, rows)]
 
     def _launches(self, record: Record, rows: int) -> list[Launch]:
@@ -60,8 +76,20 @@ class Programs:
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
-        function = self._library.function(record.kernel, defines, record.threads)
-        return [Launch(record.kernel, function, record.grid(rows), arguments)]
+        if record.kernel in TAKING:
+            slices = self._left.get(record.takes) if record.takes is not None else None
+            defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
+        blocks = record.grid(rows)
+        room = self._room(blocks) if record.kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
+        function = self._library.function(record.kernel, defines, record.threads, room)
+        return [Launch(record.kernel, function, blocks, arguments)]
+
+    def _room(self, blocks: tuple[int, int]) -> int:
+        """Return the shared memory a block asks for so that no SM takes more of them than its share: those of a kernel
+        that starts while SMs fall free one by one would crowd on the first.
+        """
+        share = -(-blocks[0] * blocks[1] // self._gpu.sm_count)
+        return round_up(self._gpu.shared_bytes // (share + 1), ROOM_BYTES) if share <= MOST_SPREAD else 0
 
     def _has_warpgroups(self, rows: int) -> bool:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
@@ -91,7 +119,7 @@ class Programs:
         function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
         product = Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))
-        return [product, self._fold(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
+        return [product, *self._apart(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
 
     def _warpgroups(
         self, record: Record, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
@@ -106,11 +134,27 @@ class Programs:
         arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
         handing = (*arguments, ctypes.c_void_p(self._flags))
         product = Launch(_product_name(record), function, (blocks, 1), handing, _weight_bytes(record))
-        return [product, self._fold(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
+        return [product, *self._apart(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
 
-    def _fold(self, record: Record, places: int, rows: int, arguments: tuple[Operand, ...]) -> Launch:
+    def _apart(self, record: Record, places: int, rows: int, arguments: tuple[Operand, ...]) -> list[Launch]:
+        """Return the launch that folds the slices of a product, unless the record that takes them does so itself."""
+        apart = record.leaves
+        if apart is not None and apart.is_taken:
+            self._left[apart] = self._slices(apart, arguments[-1].value)
+            return []
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
-        return Launch("fold_slices", fold, (places, rows), arguments)
+        return [Launch("fold_slices", fold, (places, rows), arguments)]
+
+    def _slices(self, apart: Apart, sums: int) -> Slices:
+        matrix = apart.parts[0].matrix
+        assert matrix.kind is not None
+        activation = self._placed(apart.activation).value
+        scales = activation + scales_at(matrix.inputs, apart.columns, matrix.kind.planes)
+        slices = Slices(sums=sums, scales=scales, columns=apart.columns)
+        for index, part in enumerate(apart.parts):
+            slices.first[index], slices.biases[index] = slices.width, part.bias
+            slices.width += round_up(part.matrix.outputs, WIDE_OUTPUTS)
+        return slices
 
     def take_slices(self, widths: Sequence[int]) -> None:
         """Take the memory of slices left apart for steps of any of these rows: what the largest product needs."""

@@ -81,10 +81,22 @@ class PartOperands:
     out_stride: int
 
 
+@dataclass(eq=False)
+class Apart:
+    """A product whose slices may be left apart, with the activation of `columns` rows it took; whether one record takes
+    all its results as they are left, and folds them on the way in.
+    """
+
+    parts: tuple[PartOperands, ...]
+    activation: Buffer
+    columns: int
+    is_taken: bool = False
+
+
 @dataclass(frozen=True)
 class Record:
     """One launch with its operands still symbolic. `grid` gives the blocks for a number of rows, None where they follow
-    from how the work is cut.
+    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them.
     """
 
     kernel: str
@@ -95,6 +107,8 @@ class Record:
     threads: int = ROW_THREADS
     defines: Mapping[str, int] = field(default_factory=dict)
     parts: tuple[PartOperands, ...] = ()
+    leaves: Apart | None = None
+    takes: Apart | None = None
 
 
 def pointer(address: int) -> ctypes.c_void_p:

@@ -74,6 +74,7 @@ SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
 FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2), **FOLD_SWITCHES}
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3), **STAGES, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
+APART = {"APART": (0, 1)}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
 KERNELS: dict[str, Kernel] = {
@@ -83,7 +84,10 @@ KERNELS: dict[str, Kernel] = {
         Kernel("embed_f32.cu", "row of the matrix, to the bit", "itself at any width", {}),
         Kernel("rms_norm.cu", "x / sqrt(mean(x^2) + eps) * w", "itself at any width", HELD),
         Kernel("quantise.cu", "x, from its planes", "itself at any width", PLANES),
-        Kernel("norm_quantise.cu", "the norm of a + b, from its planes", "add, rms_norm, quantise", PLANES),
+        Kernel(
+            "norm_quantise.cu", "the norm of a + b, from its planes", "fold_slices, add, rms_norm, quantise",
+            {**PLANES, **APART},
+        ),
         Kernel("swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES),
         Kernel("matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS, has_kinds=True),
         Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
@@ -95,7 +99,10 @@ KERNELS: dict[str, Kernel] = {
         Kernel("matmul_f32.cu", "W x + b", "itself at any width", {}),
         Kernel("rope_table.cu", "cos and sin of position * frequency", "itself at any width", {}),
         Kernel("rope.cu", "each pair turned by its angle", "itself at any width", {}),
-        Kernel("rope_append.cu", "each pair turned; f16 of the turned k and of v", "rope, append", PAGES),
+        Kernel(
+            "rope_append.cu", "each pair turned; f16 of the turned k and of v", "fold_slices, rope, append",
+            {**PAGES, **APART},
+        ),
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=WARPGROUPS),

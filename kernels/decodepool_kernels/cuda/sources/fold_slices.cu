@@ -1,4 +1,4 @@
-// The slices that matmul_wide left apart, folded in order: y = fma(acc, 2^-e, y), then the bias. A thread an output.
+// The slices that a wide product left apart and nobody takes, folded in order: y = fma(acc, 2^-e, y), then the bias. A thread an output.
 #define UNIT_OUTPUTS 256
 #define TILES 1
 #include "activation.cuh"

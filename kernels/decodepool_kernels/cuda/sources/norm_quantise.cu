@@ -1,28 +1,30 @@
-// The residual sum (where `addend` is given), its norm, and that quantised, a block a row: the bits of add, rms_norm and
-// quantise one by one. Rows are the step's, or those whose logits are wanted.
+// The residual sum (where `addend` is given, or its slices: APART), its norm, and that quantised, a block a row: the bits of fold_slices,
+// add, rms_norm and quantise one by one. Rows are the step's, or those whose logits are wanted.
 #include "quantise.cuh"
 #include "rms.cuh"
+#include "slices.cuh"
 #include "step.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
 norm_quantise(const float* x, const float* addend, float* sum, const float* weight, i64 stride, int width, float epsilon,
-              u8* target, int columns, const int* step, int domain) {
+              u8* target, int columns, const int* step, int domain, const __grid_constant__ Slices slices) {
   let_next_start();
-  const int row = blockIdx.x;
+  const int row = blockIdx.x, rows = step[ROWS];
+  const bool is_live = row < step[domain];
+  const int from_row = domain == WANTED && is_live ? row_array(step, WANTED_ROWS)[row] : row;
+  const i64 from = from_row * stride;
   const Hold h = {(int)threadIdx.x >> 5, 0, 1};
   float4 w[ITEMS], v[ITEMS];
   hold(w, h, width, [=](int k) { return *(const float4*)(weight + k); });
   await_previous();
-  if (row >= step[domain]) return;
-  const i64 from = (domain == WANTED ? row_array(step, WANTED_ROWS)[row] : row) * stride;
+  if (!is_live) return;
   hold(v, h, width, [=](int k) { return *(const float4*)(x + from + k); });
-  if (addend != nullptr) {
+  if (APART || addend != nullptr) {
+    const PartRow added_row(addend + from, slices, 0, rows, from_row);
     float4 more[ITEMS];
-    hold(more, h, width, [=](int k) { return *(const float4*)(addend + from + k); });
-    UNROLL for (int i = 0; i < ITEMS; i++) {
-      v[i] = added(v[i], more[i]);
-      if (h.at(i) < width) *(float4*)(sum + from + h.at(i)) = v[i];
-    }
+    UNROLL for (int i = 0; i < ITEMS; i++) more[i] = added_row.at<float4>(min(h.at(i), width - 4));
+    UNROLL for (int i = 0; i < ITEMS; i++)
+      if (h.at(i) < width) *(float4*)(sum + from + h.at(i)) = v[i] = added(v[i], more[i]);
   }
   const float r = inverse_rms(v, width, epsilon);
   UNROLL for (int i = 0; i < ITEMS; i++) v[i] = multiplied(scaled(v[i], r), w[i]);

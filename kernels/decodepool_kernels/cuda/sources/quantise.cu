@@ -5,10 +5,11 @@
 extern "C" __global__ void __launch_bounds__(256)
 quantise(const float* x, i64 stride, int width, u8* target, int columns, const int* step, int domain) {
   let_next_start();
-  await_previous();
   const int row = blockIdx.x;
+  const bool is_live = row < step[domain];
   const Hold h = {(int)blockIdx.y, (int)threadIdx.x >> 5, (int)blockDim.x >> 5};
-  if (row >= step[domain]) return;
+  await_previous();
+  if (!is_live) return;
   const float* values = x + row * stride;
   float4 v[ITEMS];
   hold(v, h, width, [=](int k) { return *(const float4*)(values + k); });

@@ -6,10 +6,11 @@
 extern "C" __global__ void __launch_bounds__(256)
 swiglu_quantise(const float* gate, const float* up, i64 stride, int width, u8* target, int columns, const int* step) {
   let_next_start();
-  await_previous();
   const int row = blockIdx.x;
+  const bool is_live = row < step[ROWS];
   const Hold h = {(int)blockIdx.y, (int)threadIdx.x >> 5, (int)blockDim.x >> 5};
-  if (row >= step[ROWS]) return;
+  await_previous();
+  if (!is_live) return;
   const float *g = gate + row * stride, *u = up + row * stride;
   float4 v[ITEMS], w[ITEMS];
   hold(v, h, width, [=](int k) { return *(const float4*)(g + k); });

@@ -1,0 +1,94 @@
+"""Slices of products that are left apart: who takes them makes of them what a launch that folds them first would."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
+
+from decodepool_kernels.cuda.packing import PackedMatrix, pack_quantised
+from decodepool_kernels.cuda.pages import KvPages
+from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor, Vector
+
+from tests.gpu.probe import Build, Probe, Rows, numbers
+from tests.kernels.matrices import planes
+
+if TYPE_CHECKING:
+    from decodepool_kernels.cuda.device import Gpu
+
+pytestmark = pytest.mark.gpu
+
+WIDTH, HEADS, KV_HEADS, DIM = 576, 9, 3, 64
+WIDTHS = (24, 31, 40, 64, 65, 256)
+X = numbers(1, 256, WIDTH)
+ROTATION = Rotation(tuple(10000.0 ** (-i / 24) for i in range(24)), 1.25, interleaved=False)
+"""Of 24 of a head's 32 pairs: the others are appended as they are."""
+
+
+def packed(outputs: int, seed: int) -> PackedMatrix:
+    w = planes("Q8_0", outputs + seed, WIDTH)
+    return pack_quantised(w.layout, w.codes[seed:], w.scales[seed:], None, w.zero)
+
+
+MATRICES = {
+    "o": packed(WIDTH, 0),
+    "q": packed(HEADS * DIM, 1),
+    "k": packed(KV_HEADS * DIM, 2),
+    "v": packed(KV_HEADS * DIM, 3),
+}
+VECTORS = {"w": numbers(2, WIDTH), "bias": numbers(3, WIDTH), "q_bias": numbers(4, HEADS * DIM)}
+
+
+def product(g: Graph, x: Tensor, name: str, bias: str | None = None) -> Tensor:
+    matrix = MATRICES[name]
+    return g.matmul(x, Matrix(name, WIDTH, matrix.outputs), None if bias is None else Vector(bias, matrix.outputs))
+
+
+def residual(bias: str | None) -> Build:
+    """The norm of a sum that a product ends in, quantised for the next product."""
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        total = t["x"] + product(g, t["x"], "o", bias)
+        return total + product(g, g.norm(total, Vector("w", WIDTH), 1e-5), "o")
+
+    return build
+
+
+def attended(g: Graph, t: dict[str, Tensor]) -> Tensor:
+    q, k, v = product(g, t["x"], "q", "q_bias"), product(g, t["x"], "k"), product(g, t["x"], "v")
+    q, k = g.rope(q, HEADS, ROTATION), g.rope(k, KV_HEADS, ROTATION)
+    return g.attention(q, k, v, layer=0, heads=HEADS, kv_heads=KV_HEADS, scale=0.125)
+
+
+def probe_of(gpu: Gpu, build: Build, *, kind: str = "f16", fused: bool = True) -> Probe:
+    pages = KvPages(gpu, [(KV_HEADS, DIM)], 8, kind)
+    return Probe(gpu, {"x": X}, build, matrices=MATRICES, vectors=VECTORS, pages=pages, fused=fused)
+
+
+def kernels(probe: Probe, rows: int) -> list[str]:
+    return [launch.name for launch in probe.launches(rows)]
+
+
+@pytest.mark.parametrize("bias", [None, "bias"])
+def test_a_norm_takes_the_slices_of_its_addend(gpu: Gpu, bias: str | None) -> None:
+    fused, plain = (probe_of(gpu, residual(bias), fused=fused) for fused in (True, False))
+    for width in WIDTHS:
+        found = fused.rows(range(width))
+        assert found.tobytes() == plain.rows(range(width)).tobytes(), width
+        assert np.isfinite(found).all()
+    assert kernels(fused, 64).count("fold_slices") == kernels(plain, 64).count("fold_slices") - 1
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_rotation_takes_the_slices_of_queries_keys_and_values(gpu: Gpu, kind: str) -> None:
+    fused, plain = (probe_of(gpu, attended, kind=kind, fused=fused) for fused in (True, False))
+    for width in WIDTHS:
+        rows = Rows(range(width), range(8), 70)
+        found = fused.step(rows)
+        assert found.tobytes() == plain.step(rows).tobytes(), width
+        assert np.isfinite(found).all()
+    assert "fold_slices" not in kernels(fused, 64)
+    assert kernels(plain, 64).count("fold_slices") == 3
