@@ -28,7 +28,7 @@ COLUMNS = 8
 MOST_CUT_ROWS = 8
 """Rows of a run that is still cut into chunks."""
 
-MAX_ROWS = 256
+MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 8
 UNIT_WORDS = 8
