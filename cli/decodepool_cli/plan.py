@@ -65,7 +65,7 @@ def plan(
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
     reserve = amount_option(cache_reserve, "--cache-reserve")
-    demand = _demand(model, context, kv_type, sessions, reserve, STEP_ROWS[target.device.kind])
+    demand = _demand(model, context, kv_type, sessions, reserve, max_step_rows=STEP_ROWS[target.device.kind])
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -141,7 +141,7 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
 
 
 def _demand(
-    model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None, max_step_rows: int
+    model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None, *, max_step_rows: int
 ) -> Demand:
     shape = model.shape
     if shape is None:

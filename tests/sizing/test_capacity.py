@@ -10,7 +10,7 @@ from decodepool_sizing.gpus import GPUS, find_gpu
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape
-from decodepool_sizing.workspace import MAX_SESSIONS, workspace_bytes
+from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,6 +66,15 @@ def test_a_worker_holds_no_more_sessions_than_a_step_has_rows() -> None:
     plan = plan_capacity(wanted, device_with(1 << 50))
     assert plan.sessions == MAX_SESSIONS
     assert plan.limited_by is LimitedBy.MAX_SESSIONS
+
+
+def test_steps_of_more_rows_take_workspace_and_hold_no_more_sessions() -> None:
+    few, many = (
+        replace(demand(context_tokens=1), max_step_rows=rows) for rows in (STEP_ROWS["cpu"], STEP_ROWS["cuda"])
+    )
+    plans = [plan_capacity(wanted, device_with(1 << 50)) for wanted in (few, many)]
+    assert plans[0].sessions == plans[1].sessions == MAX_SESSIONS
+    assert plans[0].workspace_bytes < plans[1].workspace_bytes
 
 
 def test_a_full_plan_is_limited_by_memory() -> None:
