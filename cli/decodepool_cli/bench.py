@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.kv import KVType
-from decodepool_sizing.workspace import MAX_STEP_ROWS
+from decodepool_sizing.workspace import MAX_SESSIONS
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
@@ -126,8 +126,8 @@ def parse_widths(text: str) -> list[int]:
 
 def _width(word: str) -> int:
     is_number = word.isascii() and word.isdigit() and len(word) < 6
-    if not is_number or not 1 <= int(word) <= MAX_STEP_ROWS:
-        raise bad_input(f"--widths: {word[:40]!r} is not a number of sessions, 1 to {MAX_STEP_ROWS}")
+    if not is_number or not 1 <= int(word) <= MAX_SESSIONS:
+        raise bad_input(f"--widths: {word[:40]!r} is not a number of sessions, 1 to {MAX_SESSIONS}")
     return int(word)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import typer
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.workspace import MAX_STEP_ROWS
+from decodepool_sizing.workspace import MAX_SESSIONS
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.files import written_aside
@@ -37,7 +37,7 @@ def logits(
     device: Device = "cpu",
     kv_type: KeptAs = KVType.F16,
     rows: Annotated[
-        int, typer.Option(min=1, max=MAX_STEP_ROWS, help="Tokens of one step: the result does not depend on it.")
+        int, typer.Option(min=1, max=MAX_SESSIONS, help="Tokens of one step: the result does not depend on it.")
     ] = DEFAULT_ROWS,
     threads: Threads = None,
 ) -> None:

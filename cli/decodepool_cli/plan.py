@@ -16,6 +16,7 @@ from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import RUN_KV_TYPES
+from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_cli.amounts import amount_option
 from decodepool_cli.faults import FAILED, bad_input
@@ -63,7 +64,8 @@ def plan(
     """Show how many sessions a device holds, and what limits them."""
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
-    demand = _demand(model, context, kv_type, sessions, amount_option(cache_reserve, "--cache-reserve"))
+    reserve = amount_option(cache_reserve, "--cache-reserve")
+    demand = _demand(model, context, kv_type, sessions, reserve, max_step_rows=STEP_ROWS[target.device.kind])
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -138,7 +140,9 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
     return Target(kind(amount, f"a {device.upper()} with {size(amount)}"))
 
 
-def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None) -> Demand:
+def _demand(
+    model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None, *, max_step_rows: int
+) -> Demand:
     shape = model.shape
     if shape is None:
         raise bad_input(f"{told_url(model.source)}: {model.refusals[0]}")
@@ -148,7 +152,7 @@ def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, c
             f"--kv-type: heads of this model cannot be kept as {kv_type}; possible are {', '.join(possible)}"
         )
     weights = weight_bytes(shape, model.header.tensors)
-    return Demand(shape, weights, context, kv_type, sessions, cache_reserve)
+    return Demand(shape, weights, context, kv_type, sessions, cache_reserve, max_step_rows)
 
 
 def _kv_refusals(kv_type: KVType, device: DeviceMemory) -> list[str]:
@@ -176,8 +180,8 @@ def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) ->
 
 
 def _limit(plan: CapacityPlan) -> str:
-    if plan.limited_by is LimitedBy.STEP_ROWS:
-        return f"the rows of a step: {plan.max_step_rows}, one for each session"
+    if plan.limited_by is LimitedBy.MAX_SESSIONS:
+        return f"the sessions of a worker: {plan.sessions} at most"
     if plan.limited_by is LimitedBy.SESSIONS_ASKED:
         return f"the sessions asked for: {plan.sessions}"
     if plan.limited_by is LimitedBy.CACHE_RESERVE:

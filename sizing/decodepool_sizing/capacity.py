@@ -22,7 +22,7 @@ from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
 from decodepool_sizing.quantities import exact_bytes, format_bytes
 from decodepool_sizing.session_bytes import page_bytes, session_bytes
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.workspace import MAX_STEP_ROWS, workspace_bytes
+from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
 
 
 class LimitedBy(StrEnum):
@@ -31,7 +31,7 @@ class LimitedBy(StrEnum):
     MEMORY = "memory"
     CACHE_RESERVE = "cache reserve"
     SESSIONS_ASKED = "sessions asked for"
-    STEP_ROWS = "rows of a step"
+    MAX_SESSIONS = "sessions of a worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,17 @@ class Demand:
     kv_type: KVType = KVType.F16
     sessions: int | None = None
     cache_reserve_bytes: int | None = None
-    max_step_rows: int = MAX_STEP_ROWS
+    max_step_rows: int = STEP_ROWS["cpu"]
     cores: GpuCores | None = None
 
     def on(self, device: DeviceMemory) -> Demand:
         """Return what is asked of one device."""
         return replace(self, cores=device.cores)
+
+    @property
+    def max_sessions(self) -> int:
+        """The most sessions that every step has a row for."""
+        return min(MAX_SESSIONS, self.max_step_rows)
 
     @property
     def session_bytes(self) -> int:
@@ -130,14 +135,14 @@ def check_context(shape: ModelShape, context_tokens: int) -> None:
 
 
 def _check_numbers(demand: Demand) -> None:
-    if demand.sessions is not None and not 1 <= demand.sessions <= demand.max_step_rows:
-        raise BadDemand(f"{demand.sessions} sessions: a worker holds 1 to {demand.max_step_rows}, the rows of one step")
+    if demand.sessions is not None and not 1 <= demand.sessions <= demand.max_sessions:
+        raise BadDemand(f"{demand.sessions} sessions: a worker holds 1 to {demand.max_sessions}")
     if demand.cache_reserve_bytes is not None and demand.cache_reserve_bytes < 1:
         raise BadDemand(f"a cache reserve of {demand.cache_reserve_bytes} bytes: at least 1 is needed")
 
 
 def _plan(demand: Demand, device: DeviceMemory, fitting: int, room: int) -> CapacityPlan:
-    sessions = min(fitting, demand.max_step_rows, demand.sessions or fitting)
+    sessions = min(fitting, demand.max_sessions, demand.sessions or fitting)
     reserve_bytes = sessions * demand.session_bytes
     page = page_bytes(demand.shape, demand.kv_type)
     left = room - max(reserve_bytes, demand.cache_reserve_bytes or 0)
@@ -165,7 +170,7 @@ def _limit(demand: Demand, fitting: int, sessions: int) -> LimitedBy:
     if sessions == demand.sessions:
         return LimitedBy.SESSIONS_ASKED
     if sessions < fitting:
-        return LimitedBy.STEP_ROWS
+        return LimitedBy.MAX_SESSIONS
     return LimitedBy.MEMORY if demand.cache_reserve_bytes is None else LimitedBy.CACHE_RESERVE
 
 
@@ -213,7 +218,7 @@ def _alternatives(demand: Demand, held: int) -> list[tuple[int, int]]:
     for, fit.
     """
     found = []
-    same = min(held // demand.session_bytes, demand.max_step_rows)
+    same = min(held // demand.session_bytes, demand.max_sessions)
     if same:
         found.append((same, demand.context_tokens))
     for count in {demand.sessions or 1, 1}:

@@ -19,21 +19,21 @@ from decodepool_sizing.layouts import BLOCK_INPUTS, round_up
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.workspace import feed_forward_elements
 
-PREPARED_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+PREPARED_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 
 SLICES, UNIT_OUTPUTS, UNIT_ROWS = 8, 256, 64
 """Slices of a product's sums, and what a unit of a wide product has of outputs and rows, at most."""
-FEWEST_WIDE_ROWS, FEWEST_SLICES = 24, 6
+FEWEST_WIDE_ROWS, FEWEST_SLICES = 24, 5
 """Rows from which on products are wide; slices of a thread block below which each slice is left apart."""
 CHUNK_STATES = 1024
 """States of attention's chunks that there is room for, a query head."""
 WIDE_HEADS, WIDE_THREADS = (64, 128), 256
 """Head widths that attention has a program of many rows for, and that program's threads that hold a total."""
-STEP_WORDS, UNIT_WORDS = 8 + 7 * 256, 8
+STEP_WORDS, UNIT_WORDS = 8 + 7 * 512, 8
 """int32 that a step brings whatever its rows, and a unit of attention."""
-ROW_BYTES = 8 + 8 * 32 + 4 + 40 + 4
-"""Of a row's answer, of the 32 shares that find its best token and their count, of its draw and the token drawn."""
+ROW_BYTES = 16 + 8 * 32 + 4 + 40 + 4
+"""Of a row's answer, of the 32 shares that find its best token and their count, of its draw and its last token."""
 FLAG_BYTES = 4 * 16
 """Of the warps of a thread block that hands sums on."""
 

@@ -18,7 +18,7 @@ from decodepool_sizing.manifest_faults import fault_lines
 from decodepool_sizing.model_source import Model, ModelSource, SecretRef
 from decodepool_sizing.pod_template import Gateway, PodTemplate
 from decodepool_sizing.spec_fields import LABEL_PATTERN, POOL_NAME_PATTERN, Part, Quantity, matches, rule, rules
-from decodepool_sizing.workspace import MAX_STEP_ROWS
+from decodepool_sizing.workspace import MAX_SESSIONS
 from decodepool_sizing.yaml_text import load_mapping
 
 __all__ = ["BadManifest", "DecodePool", "DecodePoolSpec", "ModelSource", "load_manifest", "parse_manifest"]
@@ -107,7 +107,7 @@ class DecodePoolSpec(Part):
     sessions_per_worker: int | None = Field(
         default=None,
         ge=1,
-        le=MAX_STEP_ROWS,
+        le=MAX_SESSIONS,
         description="Sessions of one worker. Where absent, as many as fit; 8 on a CPU without memory or cacheReserve.",
     )
     replicas: int = Field(default=1, ge=0, le=MAX_REPLICAS, description="Workers.")

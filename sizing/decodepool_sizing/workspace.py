@@ -12,17 +12,23 @@ against this for many shapes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.shape import ModelShape
 
-MAX_STEP_ROWS = 256
-"""Rows of one step, and so the most sessions a worker holds: each must be able to decode a token in every step. More
-would not be faster: at this width weights are read once for so many rows that arithmetic rules.
+MAX_SESSIONS = 256
+"""The most sessions a worker holds: each must be able to decode a token in every step. More would not be faster: at
+this width weights are read once for so many rows that arithmetic rules.
 """
+
+STEP_ROWS: Mapping[DeviceKind, int] = {"cpu": 256, "cuda": 512}
+"""Rows of one step: so many sessions at least. On a GPU a prompt's attention fills the card from 512 rows on."""
 
 SORT_BYTES = 16
 
 
-def workspace_bytes(shape: ModelShape, max_step_rows: int = MAX_STEP_ROWS) -> int:
+def workspace_bytes(shape: ModelShape, max_step_rows: int = STEP_ROWS["cpu"]) -> int:
     """Return the bytes that one step of `max_step_rows` rows needs at once."""
     row_bytes = max(_attention_row_bytes(shape), _feed_forward_row_bytes(shape))
     return max_step_rows * row_bytes + SORT_BYTES * shape.vocabulary_size

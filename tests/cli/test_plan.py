@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from decodepool_sizing.devices import PROCESS_BASE_BYTES
 from decodepool_sizing.gpus import find_gpu
-from decodepool_sizing.workspace import MAX_STEP_ROWS
+from decodepool_sizing.workspace import MAX_SESSIONS
 
 from tests.cli.conftest import Call
 from tests.sizing.gguf_bytes import tiny
@@ -22,7 +22,7 @@ def test_a_plan_is_told_as_json(call: Call, model: Path) -> None:
     assert seen["usable_bytes"] == (4 << 30) - PROCESS_BASE_BYTES
     assert seen["reserve_bytes"] == seen["sessions"] * seen["session_bytes"]
     assert sum(seen[part] for part in PARTS) == seen["usable_bytes"]
-    assert (seen["sessions"], seen["limited_by"]) == (MAX_STEP_ROWS, "rows of a step")
+    assert (seen["sessions"], seen["limited_by"]) == (MAX_SESSIONS, "sessions of a worker")
     assert seen["supported"]
 
 
@@ -31,7 +31,7 @@ def test_a_plan_is_told_as_json(call: Call, model: Path) -> None:
     [
         (["--memory", f"{BASE_MIB + 3}MiB"], "limited by memory: one more session needs"),
         (["--memory", "4GiB", "--sessions", "3"], "limited by the sessions asked for: 3"),
-        (["--memory", "4GiB"], f"limited by the rows of a step: {MAX_STEP_ROWS}"),
+        (["--memory", "4GiB"], f"limited by the sessions of a worker: {MAX_SESSIONS} at most"),
         (["--memory", "4GiB", "--cache-reserve", "1MiB"], "limited by the cache reserve: one more session needs"),
         (["--gpu", "h200"], "on H200"),
         ([], "on this machine"),

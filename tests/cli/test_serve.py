@@ -96,7 +96,7 @@ def test_bad_usage_is_one_line(call: Call, untold: Path, options: list[str], cod
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--sessions=257"], 2, "257 sessions: a worker holds 1 to 256, the rows of one step"),
+        (["--sessions=257"], 2, "257 sessions: a worker holds 1 to 256"),
         (["--memory=900TiB"], 1, f"{900 << 40} bytes (900.00 TiB) of memory are to be used, but this machine has "),
         (["--cache-reserve=900TiB"], 1, f"a cache reserve of {900 << 40} bytes (900.00 TiB) needs "),
     ],

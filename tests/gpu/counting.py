@@ -41,6 +41,7 @@ class CountingGpu:
     def pinned(self, words: int) -> NDArray[np.int32]:
         return np.zeros(words, np.int32)
 
+    def mark(self) -> None: ...
     def captured(self, launches: object) -> Callable[[], None]:
         return lambda: None
 

@@ -11,7 +11,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.backend import upload_weights
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import StepInputs, StepLimits
+from decodepool_kernels.cuda.inputs import MAX_ROWS, StepInputs, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 Build = Callable[[Graph, dict[str, Tensor]], Tensor]
 """Records operations on the inputs by name; returns the tensor to be read back."""
 
-MAX_ROWS, TABLE_WIDTH, COLUMNS = 256, 512, 256
+TABLE_WIDTH, COLUMNS = 512, MAX_ROWS
 LIMITS = StepLimits(MAX_ROWS, slots=MAX_ROWS, pages=1 << 20, table_width=TABLE_WIDTH, vocabulary_size=1 << 20)
 
 

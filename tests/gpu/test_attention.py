@@ -38,7 +38,7 @@ SHAPES = (
     (8, 4, 96),
     (8, 2, 256),
 )
-CUTS = ((256, 0), (256, 32), (77, None), (33, 132), (9, None), (5, None))
+CUTS = ((512, None), (256, 0), (256, 32), (77, None), (33, 132), (9, None), (5, None))
 """Rows a step, and thread blocks for wide units: none, few, many, as many as it likes."""
 
 
@@ -161,7 +161,7 @@ def test_rows_at_32k_tokens_have_the_same_bytes_alone_and_with_all_others(gpu: G
 def test_q8_0_pages_give_the_bytes_of_f16_pages_that_hold_the_same(gpu: Gpu, shape: tuple[int, int, int]) -> None:
     rows = Session(gpu, *shape, coarse=True).prefilled(256, range(PAGES))
     session = Session(gpu, *shape, kind="q8_0")
-    for chunk in (5, 77, 256):
+    for chunk in (5, 77, 512):
         assert session.prefilled(chunk, range(PAGES)).tobytes() == rows.tobytes(), chunk
     for position in POSITIONS:
         alone = session.probe.step(Rows([position], range(PAGES), position))

@@ -20,7 +20,7 @@ H200, A100, L40S = 228352, 162816, 97280
 EIGHT_BITS = MatrixKind(8, 32, has_minimum=False, scale_bytes=2)
 
 
-@pytest.mark.parametrize("rows", [1, 8, 16, 24, 64, 256])
+@pytest.mark.parametrize("rows", [1, 8, 16, 24, 64, 512])
 @pytest.mark.parametrize("shared_bytes", [H200, A100])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind_of_matrix_has_a_cut_that_fits(kind: MatrixKind, shared_bytes: int, rows: int) -> None:
@@ -44,7 +44,7 @@ def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int) -> 
 
 
 @pytest.mark.parametrize("outputs", [137, 4096, 28672, 128256])
-@pytest.mark.parametrize("rows", [24, 32, 48, 64, 96, 128, 192, 256])
+@pytest.mark.parametrize("rows", [24, 32, 48, 64, 96, 128, 192, 256, 384, 512])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind_of_matrix_has_a_cut_for_warpgroups(kind: MatrixKind, rows: int, outputs: int) -> None:
     cut = warpgroup_cut(kind, [outputs], rows, 132, H200)

@@ -108,7 +108,7 @@ def test_long_sessions_have_the_same_bytes_in_every_chunking(tiny_file: MakeFile
     tokens = [(i * 31 + i * i) % 96 for i in range(3000)]
     with opened(tiny_file(WEIGHT_TYPES[2]), replace(ON_GPU, context_tokens=3000, sessions=32)) as engine:
         alone = all_logits(engine, tokens)
-        for chunk in (7, 64, 100, 256):
+        for chunk in (7, 64, 100, 256, 512):
             for begin in range(0, len(tokens), chunk):
                 rows = tokens[begin : begin + chunk]
                 engine.step([Span(range(60, 120), begin, rows, 0)])

@@ -28,7 +28,7 @@ BOUND = 5e-7
 """Of the products' root mean square; 2e-7 was read."""
 FLOATS = ("F32", "F16", "BF16")
 INPUTS = (32, 96, 576, 1024, 1056, 4096)
-WIDTHS = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100, 255, 256)
+WIDTHS = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100, 256, 511, 512)
 
 
 def made(name: str, outputs: int, inputs: int) -> tuple[PackedMatrix, NDArray[np.float64]]:
@@ -85,11 +85,11 @@ def test_a_product_is_near_f64(gpu: Gpu, name: str, inputs: int) -> None:
 @pytest.mark.parametrize("name", [*TYPES, *FLOATS])
 def test_a_row_has_the_same_bytes_at_every_width(gpu: Gpu, name: str) -> None:
     packed, _ = made(name, 137, 1056)
-    probe = products(gpu, numbers(1, 256, 1056), [packed])
-    alone = np.concatenate([probe.rows([row]) for row in range(256)])
+    probe = products(gpu, numbers(1, 512, 1056), [packed])
+    alone = np.concatenate([probe.rows([row]) for row in range(512)])
     for width in WIDTHS:
         assert probe.rows(range(width)).tobytes() == alone[:width].tobytes(), width
-        assert probe.rows(range(255, 255 - width, -1)).tobytes() == alone[::-1][:width].tobytes(), width
+        assert probe.rows(range(511, 511 - width, -1)).tobytes() == alone[::-1][:width].tobytes(), width
 
 
 @pytest.mark.parametrize("name", [*TYPES, "F16", "BF16"])
@@ -97,8 +97,8 @@ def test_sums_handed_from_block_to_block_are_those_of_slices_left_apart(
     gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed, _ = made(name, 600, 1056)
-    probe = products(gpu, numbers(1, 256, 1056), [packed])
-    apart = {width: probe.rows(range(width)).tobytes() for width in (24, 32, 48, 64, 65, 100, 256)}
+    probe = products(gpu, numbers(1, 512, 1056), [packed])
+    apart = {width: probe.rows(range(width)).tobytes() for width in (24, 32, 48, 64, 65, 100, 256, 512)}
     monkeypatch.setattr(cuts, "FEWEST_SLICES", 0)
     for width, found in apart.items():
         for _ in range(3):
@@ -108,8 +108,8 @@ def test_sums_handed_from_block_to_block_are_those_of_slices_left_apart(
 @pytest.mark.parametrize("name", [*TYPES, "F16", "BF16"])
 def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     packed, _ = made(name, 137, 1056)
-    probe = products(gpu, numbers(1, 256, 1056), [packed])
-    found = {width: probe.rows(range(width)).tobytes() for width in (24, 32, 64, 65, 256)}
+    probe = products(gpu, numbers(1, 512, 1056), [packed])
+    found = {width: probe.rows(range(width)).tobytes() for width in (24, 32, 64, 65, 512)}
     monkeypatch.setattr(programs, "WARPGROUP_CAPABILITY", 0)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width
@@ -120,8 +120,8 @@ def test_many_outputs_are_cut_otherwise_and_have_the_same_bytes(gpu: Gpu) -> Non
     w = planes("Q8_0", 20000, 1024)
     few = pack_quantised(w.layout, w.codes[:1000], w.scales[:1000], None, w.zero)
     many = pack_quantised(w.layout, w.codes, w.scales, None, w.zero)
-    x = numbers(1, 256, 1024)
-    for rows in (1, 12, 40, 256):
+    x = numbers(1, 512, 1024)
+    for rows in (1, 12, 40, 512):
         found = [products(gpu, x, [packed]).rows(range(rows))[:, :1000].tobytes() for packed in (few, many)]
         assert found[0] == found[1]
 

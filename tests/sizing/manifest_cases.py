@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from decodepool_sizing.workspace import MAX_STEP_ROWS
+from decodepool_sizing.workspace import MAX_SESSIONS
 
 SMALLEST: dict[str, Any] = {
     "apiVersion": "decodepool.dev/v1alpha1",
@@ -135,8 +135,8 @@ FAULTS: dict[str, tuple[str, Any, str]] = {
     "no context": ("spec.contextTokens", None, "spec.contextTokens: missing"),
     "more sessions than a step has rows": (
         "spec.sessionsPerWorker",
-        MAX_STEP_ROWS + 1,
-        f"spec.sessionsPerWorker: should be less than or equal to {MAX_STEP_ROWS}",
+        MAX_SESSIONS + 1,
+        f"spec.sessionsPerWorker: should be less than or equal to {MAX_SESSIONS}",
     ),
     "no sessions": ("spec.sessionsPerWorker", 0, "spec.sessionsPerWorker: should be greater than or equal to 1"),
     "fewer than no replicas": ("spec.replicas", -1, "spec.replicas: should be greater than or equal to 0, not -1"),

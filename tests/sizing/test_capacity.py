@@ -10,7 +10,7 @@ from decodepool_sizing.gpus import GPUS, find_gpu
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape
-from decodepool_sizing.workspace import MAX_STEP_ROWS, workspace_bytes
+from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,17 +64,26 @@ def test_what_is_left_is_cache_in_whole_pages() -> None:
 def test_a_worker_holds_no_more_sessions_than_a_step_has_rows() -> None:
     wanted = demand(context_tokens=1)
     plan = plan_capacity(wanted, device_with(1 << 50))
-    assert plan.sessions == MAX_STEP_ROWS
-    assert plan.limited_by is LimitedBy.STEP_ROWS
+    assert plan.sessions == MAX_SESSIONS
+    assert plan.limited_by is LimitedBy.MAX_SESSIONS
+
+
+def test_steps_of_more_rows_take_workspace_and_hold_no_more_sessions() -> None:
+    few, many = (
+        replace(demand(context_tokens=1), max_step_rows=rows) for rows in (STEP_ROWS["cpu"], STEP_ROWS["cuda"])
+    )
+    plans = [plan_capacity(wanted, device_with(1 << 50)) for wanted in (few, many)]
+    assert plans[0].sessions == plans[1].sessions == MAX_SESSIONS
+    assert plans[0].workspace_bytes < plans[1].workspace_bytes
 
 
 def test_a_full_plan_is_limited_by_memory() -> None:
     assert plan_capacity(demand(), device_with(room_for(demand(), 3))).limited_by is LimitedBy.MEMORY
 
 
-@pytest.mark.parametrize("sessions", [0, -1, MAX_STEP_ROWS + 1])
+@pytest.mark.parametrize("sessions", [0, -1, MAX_SESSIONS + 1])
 def test_a_number_of_sessions_that_no_worker_holds_is_refused(sessions: int) -> None:
-    with pytest.raises(ValueError, match=f"{sessions} sessions: a worker holds 1 to {MAX_STEP_ROWS}"):
+    with pytest.raises(ValueError, match=f"{sessions} sessions: a worker holds 1 to {MAX_SESSIONS}"):
         plan_capacity(demand(sessions=sessions), device_with(1 << 50))
 
 
@@ -164,7 +173,7 @@ shapes = st.sampled_from(sorted(SHAPES))
 memories = st.integers(0, 1 << 38)
 contexts = st.integers(1, 131_072)
 kv_types = st.sampled_from(KVType)
-asked = st.none() | st.integers(1, MAX_STEP_ROWS)
+asked = st.none() | st.integers(1, MAX_SESSIONS)
 reserves = st.none() | st.integers(1, 1 << 37)
 
 
@@ -188,7 +197,7 @@ def test_a_plan_adds_up(
         return
     assert parts(plan) == plan.usable_bytes
     assert plan.reserve_bytes == plan.sessions * plan.session_bytes
-    assert 1 <= plan.sessions <= MAX_STEP_ROWS
+    assert 1 <= plan.sessions <= MAX_SESSIONS
     assert min(plan.cache_bytes, plan.unused_bytes, plan.workspace_bytes, plan.page_bytes) >= 0
     assert sessions is None or plan.sessions == sessions
     assert reserve is None or plan.reserve_bytes <= reserve <= plan.usable_bytes - plan.cache_bytes
@@ -217,6 +226,6 @@ def test_a_longer_context_never_holds_more_sessions(
 def test_one_session_more_than_a_full_plan_never_fits(name: str, context: int, kv_type: KVType, memory: int) -> None:
     wanted = Demand(SHAPES[name], 1 << 30, context, kv_type)
     plan = planned(wanted, memory)
-    if plan and plan.limited_by is LimitedBy.MEMORY and plan.sessions < MAX_STEP_ROWS:
+    if plan and plan.limited_by is LimitedBy.MEMORY and plan.sessions < MAX_SESSIONS:
         assert planned(replace(wanted, sessions=plan.sessions), memory)
         assert planned(replace(wanted, sessions=plan.sessions + 1), memory) is None

@@ -25,7 +25,7 @@ from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, We
 from decodepool_kernels.cuda.turns import Turn, Turns
 from decodepool_kernels.graph import Graph
 
-WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32

@@ -29,7 +29,12 @@ COLUMNS = 8
 MOST_CUT_ROWS = 8
 """Rows of a run that is still cut into chunks."""
 
-MAX_ROWS = 256
+SINGLES_EACH, MOST_SINGLE_BLOCKS = 4, 32
+"""Single blocks that a thread block may take, where rows see no more of them: half of a group's time, and few states to
+fold. Longer rows are cut into groups unless their single blocks all run at once.
+"""
+
+MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 8
 UNIT_WORDS = 8
@@ -167,7 +172,8 @@ class StepInputs:
         cut, row, slot = self._cut, 0, 0
         seen = [blocks_of(run.position + count - 1) for run, count in zip(runs, counts, strict=True)]
         blocks = sum(n * b for n, b in zip(counts, seen, strict=True) if not self._is_wide(n))
-        chunk = 1 if blocks * cut.items <= cut.blocks_at_once else GROUP_BLOCKS
+        is_short = max(seen) <= MOST_SINGLE_BLOCKS and blocks * cut.items <= SINGLES_EACH * cut.blocks_at_once
+        chunk = 1 if is_short or blocks * cut.items <= cut.blocks_at_once else GROUP_BLOCKS
         singles: list[tuple[int, int, int, int]] = []
         units: list[Unit] = []
         wide: list[tuple[int, StepRun]] = []

@@ -13,6 +13,7 @@ from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.support import GPU_KV_TYPES, RUN_KV_TYPES
+from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_operator.planner.devices import Device, Refused, find_device, resource_of
 from decodepool_operator.planner.pools import Pool
@@ -126,6 +127,7 @@ def _demand(pool: Pool, facts: ModelFacts, sessions: int | None) -> Demand:
         kv_type=KVType(pool.spec.kv_type),
         sessions=sessions,
         cache_reserve_bytes=pool.spec.cache_reserve,
+        max_step_rows=STEP_ROWS[pool.kind],
     )
 
 

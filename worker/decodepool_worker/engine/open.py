@@ -22,6 +22,7 @@ from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.readers import FileReader, file_reader
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import model_refusals
+from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_worker.engine.fingerprint import stream_fingerprint
 from decodepool_worker.engine.rows import Engine
@@ -194,6 +195,7 @@ def _planned(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None) -> Capa
         kv_type=wanted.kv_type,
         sessions=sessions,
         cache_reserve_bytes=wanted.cache_reserve_bytes,
+        max_step_rows=STEP_ROWS["cpu" if gpu is None else gpu.kind],
     )
     if wanted.memory_bytes is None:
         return plan_capacity(demand, _enough(demand, gpu or cpu_memory(available_memory_bytes(), "this machine")))
