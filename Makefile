@@ -81,6 +81,10 @@ golden: $(STAMP) ## write again what is generated: the CRD, its page, the render
 test-gpu: $(STAMP) model ## the GPU's tests; without a GPU they say that they did not run
 	$(RUN) pytest tests/gpu -rs
 
+.PHONY: sanitize-gpu
+sanitize-gpu: $(STAMP) ## compute-sanitizer over every kernel, on a GPU
+	$(RUN) python -m bench.gpu.sanitizer --out bench/results
+
 .PHONY: format
 format: $(STAMP) ## rewrite the sources in the project's style
 	$(RUN) ruff check --fix
