@@ -31,9 +31,10 @@ class RowRun(Protocol):
 
 @dataclass(frozen=True)
 class OneRow:
-    """The smallest run."""
+    """The smallest run; where `follows`, its token is the last that its slot drew."""
 
     pages: Sequence[int]
     position: int
     tokens: Sequence[int]
     slot: int | None
+    follows: bool = False

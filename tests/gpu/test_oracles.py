@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
-pytest.importorskip("torch", reason="did not run: torch is not installed; the `oracles` extra brings it")
+pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 from decodepool_kernels.cuda.backend import placed_matrix

@@ -81,7 +81,7 @@ def lowered(build: Callable[[Tensor], object], *, fused: bool = True) -> list[Re
     graph = Graph()
     build(graph.embed(Matrix("o", WIDTH, WIDTH)))
     weights = Weights(MATRICES, {"w": 0, "h": 0}, 0)
-    lowering = Lowering(weights, Pages(), LogitsRows(0, 0), Scratch(0, 0), 64, 64, 0, lambda _: 0, fused)  # type: ignore[arg-type]
+    lowering = Lowering(weights, Pages(), LogitsRows(0, 0), Scratch(0, 0), 64, 64, 0, 0, lambda _: 0, fused)  # type: ignore[arg-type]
     return lowering.lower(graph).records
 
 

@@ -38,7 +38,7 @@ class ProductTrial:
         self._step = gpu.allocate(self._inputs.words.nbytes)
         weights = upload_weights(gpu, {"x": pack_float("F32", x), "matrix": matrix}, {})
         pages, logits, scratch = KvPages(gpu, [], 0), LogitsRows(0, 0), Scratch(0, 0)
-        lowering = Lowering(weights, pages, logits, scratch, MAX_ROWS, MAX_ROWS, self._step, gpu.place, fused=True)
+        lowering = Lowering(weights, pages, logits, scratch, MAX_ROWS, MAX_ROWS, self._step, 0, gpu.place, fused=True)
         records = lowering.lower(graph).records
         placement = place([(record.reads, record.writes) for record in records])
         arena = gpu.allocate(placement.size_bytes)
