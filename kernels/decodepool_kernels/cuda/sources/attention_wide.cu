@@ -252,7 +252,7 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
   await_previous();
   if (threadIdx.x >= WORKERS) {
 #if KV_BITS == 8
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     bring_pages(pipe, Halves(geometry, layer), raw, raw_slots);
 #else
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
@@ -260,7 +260,7 @@ attention_wide(const float* q, i64 q_stride, const u8* layer, float* out, i64 ou
 #endif
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(KV_BITS == 8 ? 232 : 240));
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(KV_BITS == 8 ? 224 : 240));
   const int team = __shfl_sync(~0u, threadIdx.x / TEAM_THREADS, 0), warp = threadIdx.x >> 5, place = 16 * warp + (threadIdx.x & 31) / 4;
   Places places;
   places.q_low = __shfl_sync(~0u, shared_address(shared) + STAGES * TILE_BYTES + team * QUERY_BYTES, 0);

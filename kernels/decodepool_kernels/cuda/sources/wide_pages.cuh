@@ -9,6 +9,7 @@
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
 #define RAW_STAGES 4
 #define FEED_THREADS 128
+#define WIDENED 4  // matrices that a warp widens at once
 
 typedef Pipe<STAGES, TILE_BYTES> TilePipe;
 
@@ -121,21 +122,22 @@ DEVICE void store_transposed(u32 at, const u32 (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0],{%1,%2,%3,%4};" ::"r"(at), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
-// A warp's quarter of a half.
+// A warp's quarter of a half, several matrices at once: a store holds back the loads behind it.
 DEVICE void widen_half(u32 tile, const u8* raw, int is_values) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4;
-  u32 a[4];
+  u32 a[WIDENED][4];
   if (is_values) {
     for (int dims = warp; dims < HEAD_DIM / 16; dims += 4)
-      UNROLL for (int step = 0; step < PAGE_TOKENS / 16; step++) {
-        widen_values(a, raw, HEAD_DIM, dims, step);
-        store_transposed(tile + chunk_at(HEAD_DIM, step * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)), a);
+      UNROLL for (int first = 0; first < PAGE_TOKENS / 16; first += WIDENED) {
+        UNROLL for (int i = 0; i < WIDENED; i++) widen_values(a[i], raw, HEAD_DIM, dims, first + i);
+        UNROLL for (int i = 0; i < WIDENED; i++)
+          store_transposed(tile + chunk_at(HEAD_DIM, (first + i) * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)), a[i]);
       }
     return;
   }
-  UNROLL for (int step = 0; step < HEAD_DIM / 16; step++) {
-    widen_keys(a, raw, HEAD_DIM, warp, step);
-    store_matrices(tile + chunk_at(HEAD_DIM, warp * 16 + (lane & 15), 2 * step + (lane >> 4)), a);
+  UNROLL for (int first = 0; first < HEAD_DIM / 16; first += WIDENED) {
+    UNROLL for (int i = 0; i < WIDENED; i++) widen_keys(a[i], raw, HEAD_DIM, warp, first + i);
+    UNROLL for (int i = 0; i < WIDENED; i++) store_matrices(tile + chunk_at(HEAD_DIM, warp * 16 + (lane & 15), 2 * (first + i) + (lane >> 4)), a[i]);
   }
 }
 
