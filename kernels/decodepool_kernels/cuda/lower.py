@@ -32,12 +32,11 @@ from decodepool_kernels.cuda.records import (
     PartOperands,
     Record,
     Scratch,
-    Switches,
     Weights,
     pointer,
 )
+from decodepool_kernels.cuda.switches import LOG2_E, switch_defines, switches_of
 
-LOG2_E = 1.4426950408889634
 PAIR_THREADS = 128
 WIDE_THREADS = 384
 
@@ -329,19 +328,11 @@ class Lowering:
             self.value(op.out)
 
     def _attend(self, kernel: str, op: g.Attention, operands: Sequence[Operand], *, threads: int) -> None:
-        operands = (*operands, pointer(self.step), self._switches(op))
-        defines = {"HEAD_DIM": op.q.width // op.heads, **self._kv_bits, **self._chosen(op)}
+        operands = (*operands, pointer(self.step), switches_of(op, self._vector(op.sinks)))
+        defines = {"HEAD_DIM": op.q.width // op.heads, **self._kv_bits, **switch_defines(op)}
         defines["SOFT_CAP"] = int(op.soft_cap is not None)
         reads, writes = (self._place(op.q),), (self._place(op.out),)
         self._emit(kernel, operands, reads, writes, threads=threads, defines=defines)
-
-    def _switches(self, op: g.Attention) -> Switches:
-        cap = (op.soft_cap or 0.0) * LOG2_E
-        return Switches(self._vector(op.sinks), op.window or 0, cap, 1 / cap if cap else 0.0)
-
-    def _chosen(self, op: g.Attention) -> dict[str, int]:
-        """Return the switches that every program of attention knows, as defines."""
-        return {"WINDOW": int(op.window is not None), "SINKS": int(op.sinks is not None)}
 
     @property
     def _kv_bits(self) -> dict[str, int]:
@@ -349,7 +340,8 @@ class Lowering:
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
-        operands, defines = (*self._partials(op), pointer(self.step), self._switches(op)), self._chosen(op)
+        switches, defines = switches_of(op, self._vector(op.sinks)), switch_defines(op)
+        operands = (*self._partials(op), pointer(self.step), switches)
         self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS, defines=defines)
 
     def _partials(self, op: g.Attention) -> tuple[Operand, ...]:
@@ -360,9 +352,10 @@ class Lowering:
 
     def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
         out, width = self._place(op.out), op.out.width
-        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), self._switches(op))
+        switches = switches_of(op, self._vector(op.sinks))
+        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), switches)
         threads = slice_threads(width)
-        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **self._chosen(op)}
+        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **switch_defines(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:

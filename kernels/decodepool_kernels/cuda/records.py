@@ -56,17 +56,6 @@ class Scratch:
     turns: int = 0
 
 
-class Switches(ctypes.Structure):
-    """What attention's programs take beside their operands, as switches.cuh has it; `cap` in units of log2 e."""
-
-    _fields_ = (
-        ("sinks", ctypes.c_void_p),
-        ("window", ctypes.c_int),
-        ("cap", ctypes.c_float),
-        ("inverse_cap", ctypes.c_float),
-    )
-
-
 Operand = Any
 """A ctypes value, or a Buffer whose address is known once it is placed."""
 
