@@ -35,12 +35,19 @@ class GPU:
     @property
     def device(self) -> DeviceMemory:
         """This GPU as a device to plan for."""
-        cores = WHOLE_HOPPER if self.compute_capability == "9.0" else WIDEST_OF_OTHERS
-        return gpu_memory(self.memory_bytes, self.name, cores)
+        return gpu_memory(self.memory_bytes, self.name, cores_of(self.compute_capability))
 
 
 WIDEST_OF_OTHERS = GpuCores(188, is_hopper=False)
 """As many multiprocessors as any other GPU here has: they decide a few MB."""
+
+
+def cores_of(compute_capability: str) -> GpuCores:
+    """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows no
+    more of it and the worker on it then plan alike.
+    """
+    return WHOLE_HOPPER if compute_capability == "9.0" else WIDEST_OF_OTHERS
+
 
 _GB = 10**9
 GPUS: tuple[GPU, ...] = (

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from decodepool_kernels.cuda import packing
-from decodepool_kernels.cuda.attention import HOPPER_CAPABILITY
 from decodepool_kernels.cuda.backend import Settings, placed_matrix
 from decodepool_kernels.cuda.compile import sources_digest
 from decodepool_kernels.cuda.device import PIECE_BYTES, Gpu, Region
@@ -19,8 +18,9 @@ from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.records import DeviceMatrix, Weights
 from decodepool_kernels.cuda.repack import Repacking
 from decodepool_sizing.capacity import CapacityPlan
-from decodepool_sizing.devices import CONTEXT_BYTES, GpuCores, gpu_memory
+from decodepool_sizing.devices import CONTEXT_BYTES, gpu_memory
 from decodepool_sizing.errors import BadModelFile, CannotFit
+from decodepool_sizing.gpus import cores_of
 from decodepool_sizing.header import TensorInfo
 from decodepool_sizing.host import usable_cores
 from decodepool_sizing.layouts import round_up
@@ -120,7 +120,7 @@ def planned_on(gpu: Gpu, model: ModelFile, wanted: Wanted) -> CapacityPlan:
             available_bytes=there,
             advice="without an amount, a worker takes what its sessions need",
         )
-    cores = GpuCores(gpu.sm_count, gpu.capability == HOPPER_CAPABILITY)
+    cores = cores_of(f"{gpu.capability / 10}")
     return plan_worker(model, wanted, gpu_memory(wanted.memory_bytes or there, gpu.name, cores))
 
 
