@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.chart.rendering import Helm
 CRD = Path(__file__).parents[2] / "crds" / "decodepools.yaml"
 RUNS = Path(tempfile.gettempdir()) / "decodepool-chart-tests"
 """A folder for each run of tests, named PID.START: what a killed run left is stopped by the next."""
+ESTABLISHED_SECONDS = 30
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +48,17 @@ def control_plane() -> Iterator[Cluster]:
 def server(control_plane: Cluster) -> Cluster:
     """The API server with the definition that is in the repository."""
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    control_plane.kubectl("wait", "--for=condition=Established", f"crd/{NAME}")
+    deadline = time.monotonic() + ESTABLISHED_SECONDS
+    while not _is_established(control_plane):
+        assert time.monotonic() < deadline, f"{NAME} is not served after {ESTABLISHED_SECONDS} s"
+        time.sleep(0.1)
     return control_plane
+
+
+def _is_established(cluster: Cluster) -> bool:
+    """Tell whether the definition is served. `kubectl wait` fails where it looks before there are conditions at all."""
+    conditions = json.loads(cluster.kubectl("get", f"crd/{NAME}", "-o", "json"))["status"].get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def _stop_what_killed_runs_left() -> None:
