@@ -63,7 +63,8 @@ def plan(
     """Show how many sessions a device holds, and what limits them."""
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
-    demand = _demand(model, context, kv_type, sessions, amount_option(cache_reserve, "--cache-reserve"))
+    reserve = amount_option(cache_reserve, "--cache-reserve")
+    demand = _demand(model, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve)
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -138,7 +139,9 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
     return Target(kind(amount, f"a {device.upper()} with {size(amount)}"))
 
 
-def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None) -> Demand:
+def _demand(
+    model: Model, kind: DeviceKind, *, context: int, kv_type: KVType, sessions: int | None, reserve: int | None
+) -> Demand:
     shape = model.shape
     if shape is None:
         raise bad_input(f"{told_url(model.source)}: {model.refusals[0]}")
@@ -147,8 +150,8 @@ def _demand(model: Model, context: int, kv_type: KVType, sessions: int | None, c
         raise bad_input(
             f"--kv-type: heads of this model cannot be kept as {kv_type}; possible are {', '.join(possible)}"
         )
-    weights = weight_bytes(shape, model.header.tensors)
-    return Demand(shape, weights, context, kv_type, sessions, cache_reserve)
+    weights = weight_bytes(shape, model.header.tensors, kind)
+    return Demand(shape, weights, context, kv_type, sessions, reserve)
 
 
 def _kv_refusals(kv_type: KVType, device: DeviceMemory) -> list[str]:
