@@ -65,7 +65,7 @@ def plan(
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
     reserve = amount_option(cache_reserve, "--cache-reserve")
-    demand = _demand(model, context, kv_type, sessions, reserve, max_step_rows=STEP_ROWS[target.device.kind])
+    demand = _demand(model, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve)
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -141,7 +141,7 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
 
 
 def _demand(
-    model: Model, context: int, kv_type: KVType, sessions: int | None, cache_reserve: int | None, *, max_step_rows: int
+    model: Model, kind: DeviceKind, *, context: int, kv_type: KVType, sessions: int | None, reserve: int | None
 ) -> Demand:
     shape = model.shape
     if shape is None:
@@ -151,8 +151,8 @@ def _demand(
         raise bad_input(
             f"--kv-type: heads of this model cannot be kept as {kv_type}; possible are {', '.join(possible)}"
         )
-    weights = weight_bytes(shape, model.header.tensors)
-    return Demand(shape, weights, context, kv_type, sessions, cache_reserve, max_step_rows)
+    weights = weight_bytes(shape, model.header.tensors, kind)
+    return Demand(shape, weights, context, kv_type, sessions, reserve, STEP_ROWS[kind])
 
 
 def _kv_refusals(kv_type: KVType, device: DeviceMemory) -> list[str]:

@@ -118,10 +118,9 @@ def read_facts(reader: Reader, sha256: str | None = None) -> ModelFacts:
     header = read_header(reader)
     shape = read_shape(header)
     refused = tuple(line[:SHOWN_REFUSAL_CHARACTERS] for line in refusals(shape, header)[:SHOWN_REFUSALS])
-    weights = weight_bytes(shape, header.tensors)
     return ModelFacts(
         shape=shape,
-        weight_bytes=dict.fromkeys(_DEVICE_KINDS, weights),
+        weight_bytes={kind: weight_bytes(shape, header.tensors, kind) for kind in _DEVICE_KINDS},
         refusals=dict.fromkeys(_DEVICE_KINDS, refused),
         file_bytes=header.file_bytes,
         digest=f"sha256:{sha256 or _header_digest(reader, header)}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.layouts import repacked_bytes
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.tensor_table import TensorInfo
@@ -17,9 +18,9 @@ def loaded_tensors(shape: ModelShape, tensors: Iterable[TensorInfo]) -> list[Ten
     return [tensor for tensor in tensors if _block(tensor.name) < shape.block_count]
 
 
-def weight_bytes(shape: ModelShape, tensors: Iterable[TensorInfo]) -> int:
-    """Return the bytes of all loaded tensors as the engine keeps them."""
-    return sum(repacked_bytes(t.type.name, t.dims, t.size_bytes) for t in loaded_tensors(shape, tensors))
+def weight_bytes(shape: ModelShape, tensors: Iterable[TensorInfo], device: DeviceKind = "cpu") -> int:
+    """Return the bytes of all loaded tensors as a device's engine keeps them."""
+    return sum(repacked_bytes(t.type.name, t.dims, t.size_bytes, device) for t in loaded_tensors(shape, tensors))
 
 
 def _block(name: str) -> int:

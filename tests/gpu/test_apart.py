@@ -30,6 +30,7 @@ ROTATION = Rotation(tuple(10000.0 ** (-i / 24) for i in range(24)), 1.25, interl
 
 def packed(outputs: int, seed: int) -> PackedMatrix:
     w = planes("Q8_0", outputs + seed, WIDTH)
+    assert isinstance(w.scales, np.ndarray)
     return pack_quantised(w.layout, w.codes[seed:], w.scales[seed:], None, w.zero)
 
 

@@ -11,7 +11,7 @@ from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
 from decodepool_kernels.cuda.pages import KV_BITS
-from decodepool_kernels.cuda.products import product_cut, warpgroup_cut, wide_cut
+from decodepool_kernels.cuda.products import few_cut, product_cut, warpgroup_cut, wide_cut
 from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
 from numpy.typing import NDArray
 
@@ -51,6 +51,18 @@ def test_every_kind_of_matrix_has_a_cut_for_warpgroups(kind: MatrixKind, rows: i
     assert cut is not None
     assert cut.shared_bytes <= H200
     assert 8 * cut.tiles * -(-rows // (8 * cut.tiles)) < rows + 64
+
+
+@pytest.mark.parametrize("outputs", [[137], [4096], [14336, 14336]], ids=str)
+@pytest.mark.parametrize("rows", [1, 4, 5, 8, 9])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_few_rows_of_a_k_quant_have_a_cut_that_fits_as_often_as_it_is_meant_to(
+    kind: MatrixKind, rows: int, outputs: list[int]
+) -> None:
+    cut = few_cut(kind, outputs, rows, sm_count=132, shared_bytes=H200)
+    is_shared = kind.code_bits == 4 and sum(outputs) > 132 * 32
+    assert (cut is not None) == (kind.is_factored and rows <= (8 if is_shared else 4))
+    assert cut is None or cut.shared_bytes * (2 if is_shared else 1) <= H200
 
 
 def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:

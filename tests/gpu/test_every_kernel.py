@@ -57,10 +57,12 @@ def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
 
 CASES = {
     "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices", "draw_cluster"}),
-    "minima, sums handed on": Case(_tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_warpgroup"}, seams=[HANDED_ON]),
+    "minima, sums handed on": Case(
+        _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON]
+    ),
     "scales of 16, q8_0 pages": Case(
         _tiny("Q6_K", "qwen3", head_norms=True),
-        EVERYWHERE | FUSED | {"matmul_warpgroup", "rms_norm"},
+        EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup", "rms_norm"},
         replace(ON_GPU, kv_type=KVType.Q8_0),
     ),
     "three planes, biases": Case(
@@ -73,9 +75,8 @@ CASES = {
         _tiny("F16"),
         (EVERYWHERE - {"attention_wide"}) | PLAIN | {"quantise", "matmul_wide"},
         replace(ON_GPU, fused=False),
-        [
-            NO_WARPGROUPS
-        ],  # F16's sums by wgmma come out otherwise under memcheck, which finds nothing; alone they are right
+        # F16's sums by wgmma come out otherwise under memcheck, which finds nothing; alone they are right.
+        [NO_WARPGROUPS],
     ),
     "the same, q8_0 pages": Case(
         _tiny("Q5_1"),

@@ -14,6 +14,8 @@ from decodepool_kernels.cuda import products as cuts
 from decodepool_kernels.cuda import programs
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
+from decodepool_kernels.scales import products_of
+from decodepool_sizing.layouts import QUANT_LAYOUTS
 
 from tests.gpu.probe import Floats, Probe, numbers, relative_error
 from tests.kernels.matrices import TYPES, planes
@@ -115,10 +117,23 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
+@pytest.mark.parametrize("outputs", [137, 6000])
+@pytest.mark.parametrize("name", [name for name in TYPES if QUANT_LAYOUTS[name].is_factored])
+def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
+    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = made(name, outputs, 1056)
+    probe = products(gpu, numbers(1, 8, 1056), [packed])
+    found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
+    monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
+    for width, bytes_of in found.items():
+        assert probe.rows(range(width)).tobytes() == bytes_of, width
+
+
 def test_many_outputs_are_cut_otherwise_and_have_the_same_bytes(gpu: Gpu) -> None:
     """20,000 outputs take 64 a block, the first 1,000 of them 32."""
     w = planes("Q8_0", 20000, 1024)
-    few = pack_quantised(w.layout, w.codes[:1000], w.scales[:1000], None, w.zero)
+    few = pack_quantised(w.layout, w.codes[:1000], products_of(w.scales)[:1000], None, w.zero)
     many = pack_quantised(w.layout, w.codes, w.scales, None, w.zero)
     x = numbers(1, 512, 1024)
     for rows in (1, 12, 40, 512):

@@ -15,6 +15,7 @@ from decodepool_kernels.cuda.formats import REPACKED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.repack import Repacking
+from decodepool_kernels.scales import products_of
 from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import TensorInfo
@@ -40,9 +41,9 @@ def scrambled(kind: TensorType, inputs: int, outputs: int) -> bytes:
         return raw.tobytes()
     noise = np.random.default_rng(7).integers(0, 256, raw.size, np.uint8).reshape(-1, kind.block_bytes)
     decoded, blocks = FORMATS[kind.name].decode(noise), raw.reshape(-1, kind.block_bytes)
-    keep = np.isfinite(decoded.scales).all(1)
+    keep = np.isfinite(products_of(decoded.scales)).all(1)
     if decoded.minima is not None:
-        keep &= np.isfinite(decoded.minima).all(1)
+        keep &= np.isfinite(products_of(decoded.minima)).all(1)
     blocks[keep] = noise[keep]
     return blocks.tobytes()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from decodepool_kernels.cpu.packing import QuantMatrix, pack_quantised
+from decodepool_kernels.scales import Factored, Scales, products_of
 from decodepool_sizing.layouts import QUANT_LAYOUTS, QuantLayout
 from decodepool_worker.weights.formats import FORMATS
 from numpy.typing import NDArray
@@ -21,8 +22,8 @@ class Planes:
     """A matrix as integers and scales, `[outputs, inputs]` and `[outputs, sub-blocks]`."""
 
     codes: NDArray[np.uint8]
-    scales: NDArray[Any]
-    minima: NDArray[Any] | None
+    scales: Scales
+    minima: Scales | None
     zero: int
     layout: QuantLayout
 
@@ -34,17 +35,18 @@ class Planes:
     def values(self) -> NDArray[np.float64]:
         """The weights, exact."""
         shifted = self.codes.astype(np.float64) - self.zero
-        spread = np.repeat(self.scales.astype(np.float64), self.layout.sub_block, axis=1)
-        least = 0.0 if self.minima is None else np.repeat(self.minima.astype(np.float64), self.layout.sub_block, axis=1)
+        spread = np.repeat(self.wide_scales.astype(np.float64), self.layout.sub_block, axis=1)
+        minima = self.wide_minima
+        least = 0.0 if minima is None else np.repeat(minima.astype(np.float64), self.layout.sub_block, axis=1)
         return spread * shifted + least
 
     @property
     def wide_scales(self) -> NDArray[np.float32]:
-        return self.scales.astype(np.float32)
+        return products_of(self.scales).astype(np.float32)
 
     @property
     def wide_minima(self) -> NDArray[np.float32] | None:
-        return None if self.minima is None else self.minima.astype(np.float32)
+        return None if self.minima is None else products_of(self.minima).astype(np.float32)
 
 
 def planes(name: str, outputs: int, inputs: int, seed: int = 0) -> Planes:
@@ -52,8 +54,24 @@ def planes(name: str, outputs: int, inputs: int, seed: int = 0) -> Planes:
     layout, random = QUANT_LAYOUTS[name], np.random.default_rng(seed)
     count = CODE_COUNTS.get(name, 1 << layout.code_bits)
     codes = random.integers(0, count, (outputs, inputs)).astype(np.uint8)
+    shape = (outputs, inputs // layout.sub_block)
+    made = _factored if layout.is_factored else _plain
+    scales, minima = (made(random, layout, shape, spread) for spread in (0.02, 0.1))
+    return Planes(codes, scales, minima if layout.has_minimum else None, FORMATS[name].zero, layout)
+
+
+def _plain(random: np.random.Generator, layout: QuantLayout, shape: tuple[int, int], spread: float) -> NDArray[Any]:
     kind = np.float16 if layout.scale_bytes == 2 else np.float32
-    scales = (random.standard_normal((outputs, inputs // layout.sub_block)) * 0.02).astype(kind)
-    scales[random.random(scales.shape) < 0.05] = 0
-    minima = (random.standard_normal(scales.shape) * 0.1).astype(kind) if layout.has_minimum else None
-    return Planes(codes, scales, minima, FORMATS[name].zero, layout)
+    scales = (random.standard_normal(shape) * spread).astype(kind)
+    scales[random.random(shape) < 0.05] = 0
+    return scales
+
+
+def _factored(random: np.random.Generator, layout: QuantLayout, shape: tuple[int, int], spread: float) -> Factored:
+    """Every factor that a byte holds; whole rows share a unit where they are not of whole blocks of 256."""
+    outputs, count = shape
+    blocks, rest = divmod(count * layout.sub_block, 256)
+    units = (random.standard_normal((outputs, 1 if rest else blocks)) * (spread / 64)).astype(np.float16)
+    factors = random.integers(-128, 128, shape).astype(np.int8)
+    factors[random.random(shape) < 0.05] = 0
+    return Factored(units, factors)

@@ -65,11 +65,11 @@ def test_a_quantised_product_is_near_f64(name: str) -> None:
     w, x = planes(name, OUTPUTS, INPUTS), HARD["one element far above the rest"]
     step = np.abs(x.reshape(ROWS, -1, 32)).max(axis=2, keepdims=True).astype(np.float64) / 32512
     off = np.broadcast_to(0.51 * step, (ROWS, INPUTS // 32, 32)).reshape(ROWS, INPUTS)
-    magnitudes = np.repeat(np.abs(w.scales.astype(np.float64)), w.layout.sub_block, axis=1) * np.abs(
+    magnitudes = np.repeat(np.abs(w.wide_scales.astype(np.float64)), w.layout.sub_block, axis=1) * np.abs(
         w.codes.astype(np.float64) - w.zero
     )
-    if w.minima is not None:
-        magnitudes += np.repeat(np.abs(w.minima.astype(np.float64)), w.layout.sub_block, axis=1)
+    if w.wide_minima is not None:
+        magnitudes += np.repeat(np.abs(w.wide_minima.astype(np.float64)), w.layout.sub_block, axis=1)
     roundings = 6 * INPUTS // w.layout.sub_block
     bound = off @ np.abs(w.values).T + roundings * 2.0**-24 * (np.abs(x.astype(np.float64)) @ magnitudes.T)
     exact = x.astype(np.float64) @ w.values.T

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
+from decodepool_kernels.scales import Factored, products_of
 from decodepool_sizing.layouts import QUANT_LAYOUTS
 from decodepool_sizing.support import RUN_WEIGHT_TYPES
 from decodepool_sizing.tensor_types import TensorType
@@ -23,10 +24,10 @@ def values(name: str, blocks: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Return scale * (code - zero) + minimum in f64, `[blocks, elements]`."""
     kind = FORMATS[name]
     decoded = kind.decode(blocks)
-    width = decoded.codes.shape[1] // decoded.scales.shape[1]
-    scales = np.repeat(decoded.scales.astype(np.float64), width, axis=1)
-    minima = 0.0 if decoded.minima is None else np.repeat(decoded.minima.astype(np.float64), width, axis=1)
-    return scales * (decoded.codes.astype(np.float64) - kind.zero) + minima
+    scales = products_of(decoded.scales).astype(np.float64)
+    width = decoded.codes.shape[1] // scales.shape[1]
+    minima = 0.0 if decoded.minima is None else np.repeat(products_of(decoded.minima).astype(np.float64), width, axis=1)
+    return np.repeat(scales, width, axis=1) * (decoded.codes.astype(np.float64) - kind.zero) + minima
 
 
 def reference(name: str, blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -61,16 +62,18 @@ def test_every_byte_of_a_block_counts_as_in_gguf(name: str) -> None:
 def test_codes_and_scales_fit_the_layout_in_which_they_are_kept(name: str) -> None:
     layout, decoded = QUANT_LAYOUTS[name], FORMATS[name].decode(blocks_of(name, 500))
     assert decoded.codes.max() < 1 << layout.code_bits
-    assert decoded.codes.shape[1] // decoded.scales.shape[1] == layout.sub_block
+    assert decoded.codes.shape[1] // products_of(decoded.scales).shape[1] == layout.sub_block
+    assert isinstance(decoded.scales, Factored) == layout.is_factored
     assert (decoded.minima is not None) == layout.has_minimum
     kept = np.float16 if layout.scale_bytes == 2 else np.float32
     for plane in (decoded.scales, decoded.minima):
-        assert plane is None or np.array_equal(plane.astype(kept).astype(np.float64), plane.astype(np.float64))
+        wide = None if plane is None else products_of(plane)
+        assert wide is None or np.array_equal(wide.astype(kept).astype(np.float64), wide.astype(np.float64))
 
 
 def test_the_exponent_that_stands_for_nan_is_nan() -> None:
     """E8M0 has one NaN (OCP MX 1.0, 5.4.1) and no infinity."""
     blocks = blocks_of("MXFP4", 3)
     blocks[1, 0] = MXFP4_NAN
-    scales = FORMATS["MXFP4"].decode(blocks).scales
+    scales = products_of(FORMATS["MXFP4"].decode(blocks).scales)
     assert np.isnan(scales).ravel().tolist() == [False, True, False]

@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import pytest
 from decodepool_kernels.cpu.packing import PackedMatrix
+from decodepool_kernels.cuda import packing as cuda_packing
 from decodepool_kernels.graph import Matrix
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import TensorInfo
@@ -13,7 +14,7 @@ from decodepool_sizing.layouts import repacked_bytes
 from decodepool_sizing.support import RUN_WEIGHT_TYPES
 from decodepool_sizing.tensor_types import TensorType
 from decodepool_worker.weights.formats import FORMATS
-from decodepool_worker.weights.matrices import packed_matrix, padded_vector
+from decodepool_worker.weights.matrices import Packing, matrix_packed_by, packed_matrix, padded_vector
 from numpy.typing import NDArray
 
 from tests.kernels.probe import Floats, Probe
@@ -80,6 +81,15 @@ def test_a_matrix_takes_the_bytes_that_were_planned(name: str, outputs: int) -> 
     info = tensor(name, INPUTS, outputs)
     packed = packed_matrix(info, [raw_of(name, outputs, INPUTS)])
     assert packed.size_bytes == repacked_bytes(name, info.dims, info.size_bytes)
+
+
+@pytest.mark.parametrize("outputs", [1, 16, 17, 259])
+@pytest.mark.parametrize("name", sorted(kind.name for kind in RUN_WEIGHT_TYPES))
+def test_a_matrix_on_a_gpu_takes_the_bytes_that_were_planned(name: str, outputs: int) -> None:
+    info = tensor(name, INPUTS, outputs)
+    pack: Packing[cuda_packing.PackedMatrix] = cuda_packing
+    packed = matrix_packed_by(pack, info, [raw_of(name, outputs, INPUTS)])
+    assert packed.size_bytes == repacked_bytes(name, info.dims, info.size_bytes, "cuda")
 
 
 @pytest.mark.parametrize("name", FLOATS)

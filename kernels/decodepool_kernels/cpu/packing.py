@@ -24,6 +24,7 @@ from decodepool_sizing.layouts import (
 from numpy.typing import NDArray
 
 from decodepool_kernels.cpu.buffers import aligned_bytes
+from decodepool_kernels.scales import Scales, products_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,13 +166,14 @@ def empty_float(type_name: str, outputs: int, inputs: int) -> FloatMatrix:
 
 
 def pack_quantised(
-    layout: QuantLayout, codes: NDArray[np.uint8], scales: NDArray[Any], minima: NDArray[Any] | None, zero: int
+    layout: QuantLayout, codes: NDArray[np.uint8], scales: Scales, minima: Scales | None, zero: int
 ) -> QuantMatrix:
     """Pack a matrix given as codes `[outputs, inputs]` and scales (and minima) `[outputs, inputs / sub_block]`."""
     outputs, inputs = codes.shape
     matrix = empty_quantised(layout, outputs, inputs, zero)
     pack_codes(_whole_tiles(codes), layout, matrix.codes)
-    pack_scales(_whole_tiles(scales), None if minima is None else _whole_tiles(minima), layout, matrix.scales)
+    wide_minima = None if minima is None else _whole_tiles(products_of(minima))
+    pack_scales(_whole_tiles(products_of(scales)), wide_minima, layout, matrix.scales)
     return matrix
 
 

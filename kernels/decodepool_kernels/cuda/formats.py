@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, QUANT_LAYOUTS, TILE_OUTPUTS, round_up, vector_bytes
+from decodepool_sizing.layouts import QUANT_LAYOUTS, gpu_matrix_bytes, vector_bytes
 from decodepool_sizing.tensor_types import TensorType
 
 from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, MatrixKind, quant_kind
@@ -23,12 +23,7 @@ def repacked_kind(kind: TensorType) -> MatrixKind | None:
 
 def device_bytes(kind: TensorType, dims: Sequence[int]) -> int:
     """Return the bytes of a tensor on the device; `dims` fastest first. Vectors are f32 and whole blocks."""
-    if len(dims) == 1:
-        return vector_bytes(dims[0])
-    kept, (inputs, outputs) = repacked_kind(kind), dims
-    if kept is None:
-        return 4 * inputs * round_up(outputs, TILE_OUTPUTS)
-    return round_up(outputs, 2 * TILE_OUTPUTS) // TILE_OUTPUTS * (inputs // BLOCK_INPUTS) * kept.record_bytes
+    return vector_bytes(dims[0]) if len(dims) == 1 else gpu_matrix_bytes(kind.name, *dims)
 
 
 def repack_defines(kind: TensorType) -> dict[str, int]:

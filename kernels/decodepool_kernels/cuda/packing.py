@@ -7,23 +7,28 @@ Lane (g = lane / 4, t = lane mod 4) holds outputs g and g + 8 at k = 4t..4t+3 an
     16 bits   two runs of 16 bytes a lane, one a half of k: [pair of k][output][2 values]
 
 Records lie [pair of tiles][group of up to 4 blocks][tile of two][block]: what a warp takes at once is one run of bytes.
-After the codes come scales [part][g][2 outputs], then minima alike, as f16 or f32. f32 matrices lie [tile of 16
-outputs][input][16]. Short tiles are filled up with zeros, and a last tile without a pair gets one.
+After the codes come scales [part][g][2 outputs], then minima alike, as f16 or f32. K-quants have theirs as bytes in a
+head before their group's records, with the f16 that they multiply. f32 matrices lie [tile of 16 outputs][input][16].
+Short tiles are filled up with zeros, and a last tile without a pair gets one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, QuantLayout, round_up
+from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS, TILE_OUTPUTS, QuantLayout
 from numpy.typing import NDArray
 
+from decodepool_kernels.scales import Factored, Scales, products_of
+
 LANE_OUTPUTS = 8
-GROUP_BLOCKS = 4
 RUNS = 4
 """Runs of 4 inputs in half a block."""
+FACTOR_ZERO = np.uint8(128)
+"""The byte that stands for the factor 0."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,36 @@ class MatrixKind:
     @property
     def record_bytes(self) -> int:
         """Bytes of one record."""
-        scales = 0 if self.code_bits == 16 else BLOCK_INPUTS // self.sub_block * TILE_OUTPUTS * self.scale_bytes
+        in_head = self.code_bits == 16 or self.is_factored
+        scales = 0 if in_head else BLOCK_INPUTS // self.sub_block * TILE_OUTPUTS * self.scale_bytes
         return 64 * self.code_bits + scales * (1 + self.has_minimum)
+
+    @property
+    def is_factored(self) -> bool:
+        """Whether scales are a byte each, in the head of their group, and an f16 that they multiply."""
+        return self.scale_bytes == 1
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes before a group's records."""
+        bytes_of_output = GROUP_BLOCKS * BLOCK_INPUTS // self.sub_block + 2
+        return TILE_OUTPUTS * bytes_of_output * (1 + self.has_minimum) if self.is_factored else 0
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes of a tile's group of 4 blocks."""
+        return self.head_bytes + GROUP_BLOCKS * self.record_bytes
+
+    @property
+    def shared_scale_bytes(self) -> int:
+        """Bytes in which a warp of `matmul_few` finds the scales of a tile's group together."""
+        pairs = (1 + self.has_minimum) * BLOCK_INPUTS // self.sub_block
+        return 16 * (GROUP_BLOCKS * (LANE_OUTPUTS * pairs // 2 + 2) - 2) if self.is_factored else 0
+
+    def tile_bytes(self, inputs: int) -> int:
+        """Return the bytes of a tile of 16 outputs."""
+        blocks = inputs // BLOCK_INPUTS
+        return blocks * self.record_bytes + -(-blocks // GROUP_BLOCKS) * self.head_bytes
 
     def defines(self) -> dict[str, int]:
         """Return the sources' defines."""
@@ -65,7 +98,8 @@ BF16_KIND = MatrixKind(16, 32, has_minimum=False, scale_bytes=0, is_bfloat=True)
 
 def quant_kind(layout: QuantLayout) -> MatrixKind:
     """Return the kind for a quantised layout."""
-    return MatrixKind(layout.code_bits, layout.sub_block, layout.has_minimum, layout.scale_bytes)
+    scale_bytes = 1 if layout.is_factored else layout.scale_bytes
+    return MatrixKind(layout.code_bits, layout.sub_block, layout.has_minimum, scale_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,23 +130,21 @@ class PackedMatrix:
 
 
 def pack_quantised(
-    layout: QuantLayout, codes: NDArray[np.uint8], scales: NDArray[Any], minima: NDArray[Any] | None, zero: int
+    layout: QuantLayout, codes: NDArray[np.uint8], scales: Scales, minima: Scales | None, zero: int
 ) -> PackedMatrix:
     """Pack a matrix given as codes `[outputs, inputs]` and scales (and minima) `[outputs, inputs / sub_block]`."""
     outputs, inputs = codes.shape
     kind = quant_kind(layout)
-    records = _empty_records(outputs, inputs, kind)
-    code_bytes = 64 * kind.code_bits
+    planes = [plane for plane in (scales, minima) if plane is not None]
     words = _lane_words(_whole_tiles(codes))
     packed = words if kind.code_bits == 8 else _nibbles(words)
-    records[..., :code_bytes] = np.ascontiguousarray(packed).view(np.uint8).reshape(*records.shape[:2], code_bytes)
-    at = code_bytes
-    for plane in (scales, minima):
-        if plane is not None:
-            ordered = _lane_scales(_whole_tiles(plane), kind)
-            records[..., at : at + ordered.shape[2]] = ordered
-            at += ordered.shape[2]
-    return PackedMatrix(kind, outputs, inputs, zero, _in_pairs(records))
+    tiles, blocks = packed.shape[:2]
+    runs = [np.ascontiguousarray(packed).view(np.uint8).reshape(tiles, blocks, -1)]
+    if not kind.is_factored:
+        runs += [_lane_scales(_whole_tiles(products_of(plane)), kind) for plane in planes]
+        return PackedMatrix(kind, outputs, inputs, zero, _in_pairs(np.concatenate(runs, axis=2)))
+    heads = _heads([plane for plane in planes if isinstance(plane, Factored)], kind)
+    return PackedMatrix(kind, outputs, inputs, zero, _in_pairs(runs[0], heads))
 
 
 def pack_float(type_name: str, values: NDArray[Any]) -> PackedMatrix:
@@ -129,28 +161,68 @@ def pack_float(type_name: str, values: NDArray[Any]) -> PackedMatrix:
     return PackedMatrix(kind, outputs, inputs, 0, _in_pairs(records))
 
 
-def _in_pairs(records: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Order records `[tile, block, bytes]` as they lie, a flat run of bytes."""
-    tiles, blocks, size = records.shape
-    if tiles % 2:
-        records = np.concatenate([records, np.zeros((1, blocks, size), np.uint8)])
-    pairs = records.reshape(-1, 2, blocks, size)
-    ordered = np.empty((len(pairs), 2 * blocks, size), np.uint8)
-    whole = blocks - blocks % GROUP_BLOCKS
-    groups = pairs[:, :, :whole].reshape(len(pairs), 2, -1, GROUP_BLOCKS, size).transpose(0, 2, 1, 3, 4)
-    ordered[:, : 2 * whole] = groups.reshape(len(pairs), 2 * whole, size)
-    ordered[:, 2 * whole :] = pairs[:, :, whole:].reshape(len(pairs), -1, size)
-    return ordered.reshape(-1)
+def _in_pairs(records: NDArray[np.uint8], heads: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """Order records `[tile, block, bytes]` and heads `[tile, group, bytes]` as they lie, a flat run of bytes."""
+    tiles, blocks, _ = records.shape
+    groups = -(-blocks // GROUP_BLOCKS)
+    heads = np.empty((tiles, groups, 0), np.uint8) if heads is None else heads
+    records, heads = (_whole_pairs(part) for part in (records, heads))
+    whole = blocks // GROUP_BLOCKS
+    runs = [
+        _runs_of_pairs(records[:, :, first * GROUP_BLOCKS : past * GROUP_BLOCKS], heads[:, :, first:past])
+        for first, past in ((0, whole), (whole, groups))
+        if first < past
+    ]
+    return np.concatenate(runs, axis=1).reshape(-1)
+
+
+def _runs_of_pairs(records: NDArray[np.uint8], heads: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return groups alike, `[pair, tile of two, ...]`, as bytes [pair][group, tile of two, head and records]."""
+    pairs, _, groups, _ = heads.shape
+    held = records.reshape(pairs, 2, groups, records.shape[2] // groups * records.shape[3])
+    return np.concatenate([heads, held], axis=3).transpose(0, 2, 1, 3).reshape(pairs, -1)
+
+
+def _whole_pairs(parts: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return tiles in pairs."""
+    if len(parts) % 2:
+        parts = np.concatenate([parts, np.zeros((1, *parts.shape[1:]), np.uint8)])
+    return parts.reshape(len(parts) // 2, 2, *parts.shape[1:])
+
+
+def _heads(planes: Sequence[Factored], kind: MatrixKind) -> NDArray[np.uint8]:
+    """Return the head of each group of 4 blocks: factors [g][plane][output of two][block][part], each a byte more by
+    128, then f16 [g][plane][output of two].
+    """
+    per_group = GROUP_BLOCKS * BLOCK_INPUTS // kind.sub_block
+    factors, units = [], []
+    for plane in planes:
+        count = plane.factors.shape[1]
+        groups = -(-count // per_group)
+        padded = np.full((len(plane.factors), groups * per_group), FACTOR_ZERO, np.uint8)
+        padded[:, :count] = plane.factors.view(np.uint8) ^ FACTOR_ZERO
+        of_group = np.arange(groups) * per_group * plane.units.shape[1] // count
+        factors.append(_lane_outputs(padded.reshape(-1, groups, per_group)))
+        of_groups = np.ascontiguousarray(plane.units[:, of_group])
+        units.append(_lane_outputs(of_groups.view(np.uint8).reshape(-1, groups, 2)))
+    return np.concatenate([_by_lane(factors), _by_lane(units)], axis=2)
+
+
+def _lane_outputs(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return bytes `[outputs, group, bytes]` as [tile][group][g][output of two][bytes]."""
+    whole = _whole_tiles(rows)
+    return whole.reshape(-1, 2, LANE_OUTPUTS, *whole.shape[1:]).transpose(0, 3, 2, 1, 4)
+
+
+def _by_lane(planes: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Return planes of `_lane_outputs` beside each other, as bytes [tile][group][g, plane, output of two, ...]."""
+    stacked = np.stack(planes, axis=3)
+    return np.ascontiguousarray(stacked).reshape(*stacked.shape[:2], -1)
 
 
 def _whole_tiles(rows: NDArray[Any]) -> NDArray[Any]:
     missing = -rows.shape[0] % TILE_OUTPUTS
     return np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)]) if missing else rows
-
-
-def _empty_records(outputs: int, inputs: int, kind: MatrixKind) -> NDArray[np.uint8]:
-    shape = (round_up(outputs, TILE_OUTPUTS) // TILE_OUTPUTS, inputs // BLOCK_INPUTS, kind.record_bytes)
-    return np.empty(shape, np.uint8)
 
 
 def _lane_words(codes: NDArray[np.uint8]) -> NDArray[np.uint32]:

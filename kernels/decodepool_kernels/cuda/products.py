@@ -26,6 +26,8 @@ WARPGROUP_THREADS = 640
 WARPGROUP_WARPS = 16
 """Warps of a block that hand sums on."""
 MOST_COLUMN_STAGES = 8
+MOST_FEW_ROWS = 8
+MOST_SPREAD_ROWS = 4
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -100,8 +102,8 @@ def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int,
     if rows < FEWEST_WIDE_ROWS:
         return None
     for tiles in (4,) if rows <= 32 else (8, 4):
-        blocks_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * kind.record_bytes + tiles * kind.planes * FRAGMENT_BYTES
-        stage_bytes = GROUP_BLOCKS * blocks_bytes
+        columns_bytes = GROUP_BLOCKS * tiles * kind.planes * FRAGMENT_BYTES
+        stage_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * kind.group_bytes + columns_bytes
         stages = min(MOST_STAGES, shared_bytes // stage_bytes)
         if stages >= 2:
             whole = WideCut(tiles, stages, False, stages * stage_bytes)
@@ -151,7 +153,7 @@ def warpgroup_cut(
     cut = WarpgroupCut(tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
     totals = 0 if cut.split else tiles * 8 * WIDE_OUTPUTS * 4
-    weight_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * GROUP_BLOCKS * kind.record_bytes
+    weight_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * kind.group_bytes
     block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
     for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 or cut.split else (2, 1)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
@@ -214,5 +216,52 @@ def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int) -> list[ProductCut
 
 
 def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCut:
-    stage_bytes = SLICES * row_tiles * GROUP_BLOCKS * kind.record_bytes
+    stage_bytes = SLICES * row_tiles * kind.group_bytes
     return ProductCut(row_tiles, tiles, stages, stages * stage_bytes + row_tiles * tiles * TILE_SUM_BYTES)
+
+
+@dataclass(frozen=True)
+class FewCut:
+    """How `matmul_few` takes few rows: `teams` of 8 warps a block, each with `row_tiles` x 16 outputs, and the depth of
+    the ring. `is_spread` where rows stand in every other column of a tensor core's.
+    """
+
+    row_tiles: int
+    teams: int
+    is_spread: bool
+    stages: int
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * SLICES * self.teams
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        cut = {"ROW_TILES": self.row_tiles, "TEAMS": self.teams, "SPREAD": int(self.is_spread)}
+        return {**cut, "STAGES": self.stages, "BLOCKS": 2 // self.teams}
+
+    def units(self, outputs: Sequence[int]) -> int:
+        """Return the units of a product."""
+        width = TILE_OUTPUTS * self.row_tiles * self.teams
+        return sum(-(-count // width) for count in outputs)
+
+
+def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> FewCut | None:
+    """Return the cut for up to `rows` rows of a k-quant; None where `matmul` is the faster or the only program.
+
+    Where there are enough units of 4-bit codes two blocks share an SM, else one has twice the warps.
+    """
+    is_spread = rows <= MOST_SPREAD_ROWS
+    whole = FewCut(2, 1, is_spread, 0, 0)
+    is_shared = kind.code_bits == 4 and whole.units(outputs) > sm_count
+    if not kind.is_factored or rows > (MOST_FEW_ROWS if is_shared else MOST_SPREAD_ROWS):
+        return None
+    taken = 2 * SLICES * 2 * 32 * (8 if is_spread else 16) + SLICES * 2 * kind.shared_scale_bytes
+    slot_bytes = SLICES * 2 * kind.group_bytes
+    stages = min(MOST_STAGES, (shared_bytes // (2 if is_shared else 1) - taken) // slot_bytes)
+    if stages < FEWEST_STAGES:
+        return None
+    cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
+    return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)

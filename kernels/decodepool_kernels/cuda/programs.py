@@ -17,10 +17,12 @@ from decodepool_kernels.cuda.products import (
     WARPGROUP_THREADS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
+    FewCut,
     Part,
     Parts,
     Slices,
     WideCut,
+    few_cut,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -31,6 +33,7 @@ COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
+FEW_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
@@ -105,11 +108,23 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
+        sm_count = self._gpu.sm_count
+        few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
+        if few is not None and self._gpu.capability == FEW_CAPABILITY:
+            return [self._few(record, few, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
+
+    def _few(self, record: Record, cut: FewCut, arguments: tuple[Operand, ...], outputs: Sequence[int]) -> Launch:
+        places, activation, blocks, columns, *rest = arguments
+        defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value}
+        function = self._library.function("matmul_few", defines, cut.threads, cut.shared_bytes)
+        grid = min(cut.units(outputs), self._gpu.sm_count * function.blocks_per_sm)
+        arguments = (places, activation, blocks, *rest)
+        return Launch(_product_name(record), function, (grid, 1), arguments, _weight_bytes(record))
 
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int

@@ -25,7 +25,8 @@ KINDS = tuple(dict.fromkeys([*(quant_kind(layout) for layout in QUANT_LAYOUTS.va
 @dataclass(frozen=True)
 class Kernel:
     """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64.
-    `only` is the target that a kernel is for, where it is not for every one.
+    `only` is the target that a kernel is for, where it is not for every one; some are for matrices with factored scales
+    alone.
     """
 
     source: str
@@ -34,6 +35,7 @@ class Kernel:
     variants: Mapping[str, tuple[int, ...]]
     has_kinds: bool = False
     has_formats: bool = False
+    is_for_factored: bool = False
     only: str | None = None
 
     @property
@@ -57,7 +59,8 @@ class Kernel:
     def _kinds(self) -> list[dict[str, int]]:
         if self.has_formats:
             return [repack_defines(kind) for kind in REPACKED]
-        return [kind.defines() for kind in KINDS] if self.has_kinds else [{}]
+        kinds = [kind for kind in KINDS if kind.is_factored or not self.is_for_factored]
+        return [kind.defines() for kind in kinds] if self.has_kinds else [{}]
 
 
 WARPGROUPS = "sm_90a"
@@ -75,6 +78,7 @@ FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2)
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3), **STAGES, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
+FEW_CUTS = {"ROW_TILES": (2,), "TEAMS": (1, 2), "SPREAD": (0, 1), "COLUMNS": (64, 256), "BLOCKS": (1,), **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
 KERNELS: dict[str, Kernel] = {
@@ -90,6 +94,10 @@ KERNELS: dict[str, Kernel] = {
         ),
         Kernel("swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES),
         Kernel("matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS, has_kinds=True),
+        Kernel(
+            "matmul_few.cu", "W x + b of the dequantised matrix", "matmul", FEW_CUTS,
+            has_kinds=True, is_for_factored=True, only=WARPGROUPS,
+        ),
         Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
         Kernel(
             "matmul_warpgroup.cu", "W x + b of the dequantised matrix", "matmul", WARPGROUP_CUTS,

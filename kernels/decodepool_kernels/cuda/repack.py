@@ -53,12 +53,12 @@ class Repacking:
         row_bytes = matrix.inputs // filling.kind.block_elements * filling.kind.block_bytes
         outputs, blocks = len(raw) // row_bytes, matrix.inputs // BLOCK_INPUTS
         tiles = -(-outputs // PAIR_OUTPUTS) * 2
-        target = matrix.address + first_output // TILE_OUTPUTS * blocks * kept.record_bytes
+        target = matrix.address + first_output // TILE_OUTPUTS * kept.tile_bytes(matrix.inputs)
         with self._lock:
             self._gpu.enter()
             self._upload(raw)
             function = self._library.function("repack", repack_defines(filling.kind), THREADS)
-            sizes = (outputs, matrix.inputs, tiles, kept.record_bytes)
+            sizes = (outputs, matrix.inputs, tiles, kept.record_bytes, kept.head_bytes)
             places = (pointer(target), pointer(self._faults + 4 * filling.index))
             arguments = (pointer(self._staging), *map(ctypes.c_int, sizes), *places)
             grid = (-(-tiles * blocks // RECORDS), 1)

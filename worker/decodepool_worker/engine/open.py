@@ -184,7 +184,7 @@ def plan_worker(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None = Non
 
 
 def _planned(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None) -> CapacityPlan:
-    weights = weight_bytes(model.shape, model.header.tensors)
+    weights = weight_bytes(model.shape, model.header.tensors, "cpu" if gpu is None else gpu.kind)
     sessions = wanted.sessions
     if sessions is None and wanted.memory_bytes is None and wanted.cache_reserve_bytes is None:
         sessions = DEFAULT_SESSIONS

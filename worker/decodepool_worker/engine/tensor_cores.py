@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_kernels.cuda.packing import MatrixKind, PackedMatrix, pack_float, pack_quantised
 from decodepool_kernels.cuda.trial import ProductTrial
+from decodepool_kernels.scales import Factored, Scales, products_of
 from decodepool_sizing.layouts import QuantLayout
 from numpy.typing import NDArray
 
@@ -92,19 +93,31 @@ def hard_weights(kind: MatrixKind) -> Weights:
     if kind.code_bits == 16:
         return _floats(kind, random)
     parts = INPUTS // kind.sub_block
-    layout = QuantLayout(kind.code_bits, kind.sub_block, kind.has_minimum, kind.scale_bytes)
-    float_type, zero = np.float16 if kind.scale_bytes == 2 else np.float32, 0 if kind.has_minimum else MOST_CODE
+    scale_bytes = 4 if kind.is_factored else kind.scale_bytes
+    layout = QuantLayout(kind.code_bits, kind.sub_block, kind.has_minimum, scale_bytes, kind.is_factored)
+    zero = 0 if kind.has_minimum else MOST_CODE
     codes = random.integers(0, 1 << kind.code_bits, (2 * HALF, INPUTS))
     codes[:HALF] = random.integers(0, 2 * MOST_CODE + 1, (HALF, INPUTS))
-    scales = (random.standard_normal((2 * HALF, parts)) * 0.02).astype(float_type)
-    scales[:HALF] = random.choice([-1, 1], (HALF, parts))
-    minima = np.zeros((2 * HALF, parts), float_type)
-    if kind.has_minimum:
-        minima[HALF:] = random.standard_normal((HALF, parts)) * 0.1
-        minima[:HALF] = -MOST_CODE * scales[:HALF]
-    packed = pack_quantised(layout, codes.astype(np.uint8), scales, minima if kind.has_minimum else None, zero)
-    spread = [np.repeat(part.astype(np.float64), kind.sub_block, 1) for part in (scales, minima)]
-    return Weights(packed, spread[0] * (codes - zero) + spread[1])
+    signs = random.choice([-1, 1], (HALF, parts))
+    scales = _hard_scales(kind, random, signs, 0.02)
+    minima = _hard_scales(kind, random, -MOST_CODE * signs, 0.1) if kind.has_minimum else None
+    packed = pack_quantised(layout, codes.astype(np.uint8), scales, minima, zero)
+    values = _spread(scales, kind) * (codes - zero)
+    return Weights(packed, values if minima is None else values + _spread(minima, kind))
+
+
+def _hard_scales(kind: MatrixKind, random: np.random.Generator, integers: NDArray[Any], spread: float) -> Scales:
+    """Return scales or minima: integers of HALF outputs, and random ones of the others."""
+    if kind.is_factored:
+        factors = np.concatenate([integers, random.integers(-63, 64, integers.shape)]).astype(np.int8)
+        units = np.concatenate([np.ones(HALF), random.standard_normal(HALF) * spread / 32]).astype(np.float16)
+        return Factored(units[:, None], factors)
+    drawn = random.standard_normal(integers.shape) * spread
+    return np.concatenate([integers, drawn]).astype(np.float16 if kind.scale_bytes == 2 else np.float32)
+
+
+def _spread(scales: Scales, kind: MatrixKind) -> NDArray[np.float64]:
+    return np.repeat(products_of(scales).astype(np.float64), kind.sub_block, 1)
 
 
 def _floats(kind: MatrixKind, random: np.random.Generator) -> Weights:

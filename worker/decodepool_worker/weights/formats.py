@@ -1,8 +1,8 @@
 """The block formats of GGUF as integer codes: value = scale * (code - zero) + minimum, exact for every type.
 
 One row of `FORMATS` a type. A decoder takes blocks `[n, block_bytes]` as bytes and gives codes `[n, block]` (u8),
-scales and minima `[n, block / sub_block]`. Layouts as ggml defines them (ggml-common.h); a test holds each against
-gguf's own dequantiser.
+scales and minima `[n, block / sub_block]`, those of k-quants as the products that they are. Layouts as ggml defines
+them (ggml-common.h); a test holds each against gguf's own dequantiser.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from decodepool_kernels.scales import Factored, Scales
 from numpy.typing import NDArray
 
 Bytes = NDArray[Any]
@@ -27,8 +28,8 @@ class Codes:
     """Decoded blocks. `minima` None where the type has none."""
 
     codes: Bytes
-    scales: NDArray[Any]
-    minima: NDArray[Any] | None = None
+    scales: Scales
+    minima: Scales | None = None
 
 
 @dataclass(frozen=True)
@@ -90,15 +91,10 @@ def _pairs_of_bits(packed: Bytes) -> Bytes:
     return (halves & 3).reshape(len(packed), 256)
 
 
-def _scale_products(d: NDArray[np.float16], factors: NDArray[Any]) -> NDArray[np.float32]:
-    with np.errstate(invalid="ignore"):  # an infinite scale times 0: the loader refuses the NaN
-        return d.astype(np.float32) * factors.astype(np.float32)
-
-
 def _q2_k(b: Bytes) -> Codes:
     factors = b[:, :16]
-    scales = _scale_products(_f16(b, 80), factors & 15)
-    return Codes(_pairs_of_bits(b[:, 16:80]), scales, -_scale_products(_f16(b, 82), factors >> 4))
+    scales, minima = (half.view(np.int8) for half in (factors & 15, factors >> 4))
+    return Codes(_pairs_of_bits(b[:, 16:80]), Factored(_f16(b, 80), scales), Factored(-_f16(b, 82), minima))
 
 
 def _q3_k(b: Bytes) -> Codes:
@@ -106,16 +102,17 @@ def _q3_k(b: Bytes) -> Codes:
     packed = b[:, 96:108]
     low = _nibbles(packed[:, :8])
     top = (packed[:, 8:, None].transpose(0, 2, 1) >> np.array([0, 2, 4, 6], np.uint8).reshape(1, 4, 1)) & 3
-    factors = (low | top.reshape(-1, 16) << 4).astype(np.int16) - 32
-    return Codes(_pairs_of_bits(b[:, 32:96]) | high << 2, _scale_products(_f16(b, 108), factors))
+    factors = (low | top.reshape(-1, 16) << 4).view(np.int8) - np.int8(32)
+    return Codes(_pairs_of_bits(b[:, 32:96]) | high << 2, Factored(_f16(b, 108), factors))
 
 
-def _six_bit_factors(packed: Bytes) -> tuple[Bytes, Bytes]:
-    """Return the 8 scales and 8 minima that Q4_K and Q5_K keep in 12 bytes."""
+def _six_bit_scales(b: Bytes) -> tuple[Factored, Factored]:
+    """Return the 8 scales and 8 minima that Q4_K and Q5_K keep in 12 bytes behind what they multiply."""
+    packed = b[:, 4:16]
     first, second, third = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scales = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=1)
     minima = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=1)
-    return scales, minima
+    return Factored(_f16(b, 0), scales.view(np.int8)), Factored(-_f16(b, 2), minima.view(np.int8))
 
 
 def _nibble_pairs(packed: Bytes) -> Bytes:
@@ -125,15 +122,12 @@ def _nibble_pairs(packed: Bytes) -> Bytes:
 
 
 def _q4_k(b: Bytes) -> Codes:
-    scales, minima = _six_bit_factors(b[:, 4:16])
-    return Codes(_nibble_pairs(b[:, 16:]), _scale_products(_f16(b, 0), scales), -_scale_products(_f16(b, 2), minima))
+    return Codes(_nibble_pairs(b[:, 16:]), *_six_bit_scales(b))
 
 
 def _q5_k(b: Bytes) -> Codes:
-    scales, minima = _six_bit_factors(b[:, 4:16])
     fifth = _bits(b[:, 16:48]).reshape(-1, 32, 8).transpose(0, 2, 1).reshape(-1, 256)
-    codes = _nibble_pairs(b[:, 48:]) | fifth << 4
-    return Codes(codes, _scale_products(_f16(b, 0), scales), -_scale_products(_f16(b, 2), minima))
+    return Codes(_nibble_pairs(b[:, 48:]) | fifth << 4, *_six_bit_scales(b))
 
 
 def _q6_k(b: Bytes) -> Codes:
@@ -142,7 +136,7 @@ def _q6_k(b: Bytes) -> Codes:
     shifts = np.array([0, 2, 4, 6], np.uint8).reshape(1, 1, 4, 1)
     high = (b[:, 128:192].reshape(-1, 2, 1, 32) >> shifts & 3).reshape(-1, 2, 128)
     codes = (low | high << 4).reshape(-1, 256)
-    return Codes(codes, _scale_products(_f16(b, 208), b[:, 192:208].view(np.int8)))
+    return Codes(codes, Factored(_f16(b, 208), np.ascontiguousarray(b[:, 192:208]).view(np.int8)))
 
 
 FORMATS: dict[str, Format] = {

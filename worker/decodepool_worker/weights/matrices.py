@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from decodepool_kernels.cpu import packing as cpu_packing
 from decodepool_kernels.cpu.packing import PackedMatrix
+from decodepool_kernels.scales import Scales, is_finite
 from decodepool_sizing.devices import SLICE_ELEMENTS
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.header import TensorInfo
@@ -60,8 +61,8 @@ class Packing(Protocol[MatrixT_co]):
         self,
         layout: QuantLayout,
         codes: NDArray[np.uint8],
-        scales: NDArray[Any],
-        minima: NDArray[Any] | None,
+        scales: Scales,
+        minima: Scales | None,
         zero: int,
     ) -> MatrixT_co:
         """Pack codes `[outputs, inputs]` with scales and minima `[outputs, inputs / sub_block]`."""
@@ -111,7 +112,7 @@ def _packed_slice(packing: Packing[MatrixT], tensor: TensorInfo, first_output: i
         raise BadModelFile(f"tensor {tensor.name}: the engine has no kernel for type {name}")
     decoded = FORMATS[name].decode(np.frombuffer(raw, np.uint8).reshape(-1, tensor.type.block_bytes))
     for plane in (decoded.scales, decoded.minima):
-        if plane is not None and not np.isfinite(plane).all():
+        if plane is not None and not is_finite(plane):
             raise BadModelFile(f"tensor {tensor.name}: a scale is NaN or infinite")
     codes = decoded.codes.reshape(-1, inputs)
     minima = None if decoded.minima is None else decoded.minima.reshape(len(codes), -1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from decodepool_kernels.scales import products_of
 from decodepool_sizing.tensor_types import TensorType
 from numpy.typing import NDArray
 
@@ -75,6 +76,7 @@ def _half_bytes(value: float) -> NDArray[np.uint8]:
 
 
 def _values(decoded: Codes, zero: int) -> NDArray[Any]:
-    codes = decoded.codes.astype(np.float64).reshape(*decoded.scales.shape, -1) - zero
-    values: NDArray[Any] = codes * decoded.scales[..., None]
-    return values if decoded.minima is None else values + decoded.minima[..., None]
+    scales = products_of(decoded.scales)
+    codes = decoded.codes.astype(np.float64).reshape(*scales.shape, -1) - zero
+    values: NDArray[Any] = codes * scales[..., None]
+    return values if decoded.minima is None else values + products_of(decoded.minima)[..., None]

@@ -1,8 +1,8 @@
 // The block formats of GGUF by element, as weights/formats.py has them by array: FORMAT, the file's number of a type, picks one.
-// A code is an integer, a scale f16 as it stands or f32; for F16 and BF16 a code is the value's bits.
+// A code is an integer, a scale f16 as it stands or f32, or a block's f16 unit times a factor; for F16 and BF16 a code is the value's bits.
 #pragma once
 
-#if SCALE_BYTES == 2
+#if SCALE_BYTES == 1 || SCALE_BYTES == 2
 typedef u16 Scale;
 DEVICE bool is_finite(u16 bits) { return (bits & 0x7c00) != 0x7c00; }
 #elif SCALE_BYTES == 4
@@ -10,12 +10,14 @@ typedef float Scale;
 DEVICE bool is_finite(float value) { return fabsf(value) < __int_as_float(0x7f800000); }
 #endif
 
-#if SCALE_BYTES && !HAS_MINIMUM
+#if SCALE_BYTES == 1 && !HAS_MINIMUM
+DEVICE Scale minimum_unit(const u8*) { return 0; }
+DEVICE int minimum_factor(const u8*, int) { return 0; }
+#elif SCALE_BYTES > 1 && !HAS_MINIMUM
 DEVICE Scale minimum_of(const u8*, int) { return 0; }
 #endif
 
 DEVICE u16 half_bits(const u8* at) { return at[0] | at[1] << 8; }
-DEVICE float half_value(const u8* at) { return f32_of_f16(half_bits(at)); }
 DEVICE u32 nibble(const u8* packed, int at, int half) { return packed[at % half] >> (at / half * 4) & 15; }
 
 #if FORMAT == 1 || FORMAT == 30  // F16, BF16
@@ -67,8 +69,10 @@ DEVICE u16 scale_of(const u8* b, int) { return half_bits(b); }
 #define FILE_BLOCK 256
 #define FILE_BYTES 84
 DEVICE u32 code_of(const u8* b, int at) { return b[16 + at / 128 * 32 + at % 32] >> at % 128 / 32 * 2 & 3; }
-DEVICE float scale_of(const u8* b, int part) { return half_value(b + 80) * (float)(b[part] & 15); }
-DEVICE float minimum_of(const u8* b, int part) { return -(half_value(b + 82) * (float)(b[part] >> 4)); }
+DEVICE u16 scale_unit(const u8* b) { return half_bits(b + 80); }
+DEVICE u16 minimum_unit(const u8* b) { return half_bits(b + 82) ^ 0x8000; }
+DEVICE int scale_factor(const u8* b, int part) { return b[part] & 15; }
+DEVICE int minimum_factor(const u8* b, int part) { return b[part] >> 4; }
 #endif
 
 #if FORMAT == 11  // Q3_K
@@ -77,9 +81,10 @@ DEVICE float minimum_of(const u8* b, int part) { return -(half_value(b + 82) * (
 DEVICE u32 code_of(const u8* b, int at) {
   return (b[32 + at / 128 * 32 + at % 32] >> at % 128 / 32 * 2 & 3) | (b[at % 32] >> at / 32 & 1) << 2;
 }
-DEVICE float scale_of(const u8* b, int part) {
+DEVICE u16 scale_unit(const u8* b) { return half_bits(b + 108); }
+DEVICE int scale_factor(const u8* b, int part) {
   const int low = nibble(b + 96, part, 8), high = b[104 + part % 4] >> part / 4 * 2 & 3;
-  return half_value(b + 108) * (float)((low | high << 4) - 32);
+  return (low | high << 4) - 32;
 }
 #endif
 
@@ -91,15 +96,15 @@ DEVICE u32 code_of(const u8* b, int at) {
   const u32 code = low[at / 64 * 32 + at % 32] >> at % 64 / 32 * 4 & 15;
   return FORMAT == 12 ? code : code | (b[16 + at % 32] >> at / 32 & 1) << 4;
 }
-DEVICE float scale_of(const u8* b, int part) {
+DEVICE u16 scale_unit(const u8* b) { return half_bits(b); }
+DEVICE u16 minimum_unit(const u8* b) { return half_bits(b + 2) ^ 0x8000; }
+DEVICE int scale_factor(const u8* b, int part) {
   const u8* packed = b + 4;
-  const int factor = part < 4 ? packed[part] & 63 : (packed[part + 4] & 15) | packed[part - 4] >> 6 << 4;
-  return half_value(b) * (float)factor;
+  return part < 4 ? packed[part] & 63 : (packed[part + 4] & 15) | packed[part - 4] >> 6 << 4;
 }
-DEVICE float minimum_of(const u8* b, int part) {
+DEVICE int minimum_factor(const u8* b, int part) {
   const u8* packed = b + 4;
-  const int factor = part < 4 ? packed[part + 4] & 63 : packed[part + 4] >> 4 | packed[part] >> 6 << 4;
-  return -(half_value(b + 2) * (float)factor);
+  return part < 4 ? packed[part + 4] & 63 : packed[part + 4] >> 4 | packed[part] >> 6 << 4;
 }
 #endif
 
@@ -110,7 +115,8 @@ DEVICE u32 code_of(const u8* b, int at) {
   const int half = at / 128, i = at % 128;
   return (b[half * 64 + i % 64] >> i / 64 * 4 & 15) | (b[128 + half * 32 + i % 32] >> i / 32 * 2 & 3) << 4;
 }
-DEVICE float scale_of(const u8* b, int part) { return half_value(b + 208) * (float)(signed char)b[192 + part]; }
+DEVICE u16 scale_unit(const u8* b) { return half_bits(b + 208); }
+DEVICE int scale_factor(const u8* b, int part) { return (signed char)b[192 + part]; }
 #endif
 
 #if FORMAT == 20  // IQ4_NL

@@ -2,7 +2,9 @@
 #include "weights.cuh"
 #include "step.cuh"
 
-DEVICE float element(const u8* record, int output, int k, int zero) {
+// Of block q of a tile's group.
+DEVICE float element(const u8* group, int q, int output, int k, int zero) {
+  const u8* record = group + HEAD_BYTES + q * RECORD_BYTES;
   const int g = output & 7, below = output >> 3, half = k >> 4, lane = 4 * g + ((k >> 2) & 3);
 #if CODE_BITS == 16
   const u16 bits = *(const u16*)(record + half * 512 + lane * 16 + (below + (k & 2)) * 4 + (k & 1) * 2);
@@ -14,7 +16,12 @@ DEVICE float element(const u8* record, int output, int k, int zero) {
   const int code = (*(const u32*)(record + lane * 8 + below * 4) >> (4 * (2 * half + ((k & 3) >> 1) + 4 * (k & 1)))) & 15;
 #endif
   const int part = k / SUB_BLOCK;
+#if IS_FACTORED
+  const Head head(group, g);
+  const float2 scale = head.pair(0, q, part), minimum = HAS_MINIMUM ? head.pair(HAS_MINIMUM, q, part) : make_float2(0.f, 0.f);
+#else
   const float2 scale = scale_pair(record, 0, part, g), minimum = HAS_MINIMUM ? scale_pair(record, HAS_MINIMUM, part, g) : make_float2(0.f, 0.f);
+#endif
   return fmaf((float)(code - zero), below ? scale.y : scale.x, below ? minimum.y : minimum.x);
 #endif
 }
@@ -25,7 +32,6 @@ embed(const u8* weights, float* out, i64 stride, int blocks, int zero, const int
   await_previous();
   const int k = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
   if (row >= step[ROWS] || k >= 32 * blocks) return;
-  const int token = row_token(step, last_tokens, row);
-  const u8* record = weights + record_index(token / 16, k / 32, blocks) * RECORD_BYTES;
-  out[row * stride + k] = element(record, token % 16, k % 32, zero);
+  const int token = row_token(step, last_tokens, row), block = k / 32;
+  out[row * stride + k] = element(weights + group_offset(token / 16, block / 4, blocks), block % 4, token % 16, k % 32, zero);
 }

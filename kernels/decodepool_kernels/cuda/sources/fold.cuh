@@ -29,13 +29,20 @@ DEVICE void add_scaled(float (&acc)[4], const float (&s)[4], float2 scale) {
 // What a lane holds of one record.
 struct Record {
   u32 codes[8];
-  float2 scales[1 + HAS_MINIMUM][PARTS];
+  float2 scales[SCALE_PLANES][PARTS];
 
-  METHOD void load(const u8* from, int lane, u32 offset) {
-    unpack(codes, from, lane, offset);
+  // Block q of a tile's group, which begins at `from` with its head.
+  METHOD void load(const Head& head, const u8* from, int q, int lane, u32 offset) {
+    const u8* record = from + HEAD_BYTES + q * RECORD_BYTES;
+    unpack(codes, record, lane, offset);
 #if CODE_BITS != 16
-    UNROLL for (int plane = 0; plane < 1 + HAS_MINIMUM; plane++)
-      UNROLL for (int part = 0; part < PARTS; part++) scales[plane][part] = scale_pair(from, plane, part, lane >> 2);
+    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++)
+      UNROLL for (int part = 0; part < PARTS; part++)
+#if IS_FACTORED
+        scales[plane][part] = head.pair(plane, q, part);
+#else
+        scales[plane][part] = scale_pair(record, plane, part, lane >> 2);
+#endif
 #endif
   }
 };

@@ -8,7 +8,7 @@
 #include "step.cuh"
 
 #define PAIRS (ROW_TILES / 2)
-#define PAIR_BYTES (2 * GROUP_BLOCKS * RECORD_BYTES)
+#define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define STAGE_BYTES (PAIRS * PAIR_BYTES)
 #define ABREAST (TILES % 2 ? 1 : 2)
 
@@ -24,14 +24,14 @@ struct Feed {
     const Part& part = parts.part[at.part];
     UNROLL for (int pair = 0; pair < PAIRS; pair++) {
       const int tile = at.tile + 2 * pair;
-      source[pair] = tile * 16 < part.outputs ? part.weights + record_index(tile, slice * GROUP_BLOCKS, p.blocks) * RECORD_BYTES : nullptr;
+      source[pair] = tile * 16 < part.outputs ? part.weights + group_offset(tile, slice, p.blocks) : nullptr;
     }
   }
 
   METHOD void next(WeightRing& ring, const Parts& parts, const Product& p) {
     if (visits > 0 && unit < p.units()) {
       if (visit == 0) open(parts, p);
-      const int first = (slice + SLICES * visit) * GROUP_BLOCKS, bytes = 2 * min(GROUP_BLOCKS, p.blocks - first) * RECORD_BYTES;
+      const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - (slice + SLICES * visit) * GROUP_BLOCKS));
       ring.expect(source[PAIRS - 1] != nullptr ? PAIRS * bytes : bytes);
       UNROLL for (int pair = 0; pair < PAIRS; pair++)
         if (source[pair] != nullptr) {
@@ -109,10 +109,13 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
       __syncwarp();
       feed.next(ring, parts, p);
       const u8* stage = slots + ring.take();
+      const u8* groups_of[ROW_TILES];
+      Head heads[ROW_TILES];
+      UNROLL for (int r = 0; r < ROW_TILES; r++) groups_of[r] = stage + r / 2 * PAIR_BYTES + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q >= count) break;
         Record w[ROW_TILES];
-        UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(stage + r / 2 * PAIR_BYTES + (r % 2 * count + q) * RECORD_BYTES, lane, offset);
+        UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
         UNROLL for (int n = 0; n < TILES; n += ABREAST) {
           Columns some[ABREAST];
           UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];

@@ -13,7 +13,7 @@
 
 #define WARPS 16
 #define THREADS (32 * WARPS + 128)
-#define PAIR_BYTES (2 * GROUP_BLOCKS * RECORD_BYTES)
+#define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
 #define SUMS_BYTES (HAS_MINIMUM * 512)  // of which 8 a row are filled
@@ -56,12 +56,12 @@ DEVICE void copy_weights(WeightPipe& pipe, const Parts& parts, const Product& p,
   each_group(share, groups, [&](int unit, int group) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
-    const int first = group * GROUP_BLOCKS, bytes = 2 * min(GROUP_BLOCKS, p.blocks - first) * RECORD_BYTES;
+    const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - group * GROUP_BLOCKS));
     const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
     if (lane == 0) pipe.claim(pairs * bytes);
     __syncwarp();
     if (lane < pairs)
-      copy_run(pipe.slot() + lane * PAIR_BYTES, part.weights + record_index(at.tile + 2 * lane, first, p.blocks) * RECORD_BYTES, bytes, pipe.filled(), policy);
+      copy_run(pipe.slot() + lane * PAIR_BYTES, part.weights + group_offset(at.tile + 2 * lane, group, p.blocks), bytes, pipe.filled(), policy);
     pipe.pass();
   });
 }
@@ -87,7 +87,7 @@ DEVICE void copy_columns(ColumnPipe& pipe, const Activation& a, const Product& p
 // Where a warp's 16 outputs lie in the slot at hand, of a group of `count` blocks.
 DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count) {
   const int warp = threadIdx.x >> 5;
-  return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * count * RECORD_BYTES;
+  return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * group_bytes(count);
 }
 
 // acc += a block: its records times the rows at `from`, which is `rows` to the tensor cores. `ahead` runs while they work.
@@ -126,7 +126,7 @@ struct Way {
   ColumnPipe columns;
   u32 offset, rows;  // rows: of the stage of columns at hand
 
-  METHOD void load(Record& w, const u8* from, int q) const { w.load(from + q * RECORD_BYTES, threadIdx.x & 31, offset); }
+  METHOD void load(Record& w, const u8* from, int q) const { w.load(Head(from, (threadIdx.x & 31) >> 2), from, q, threadIdx.x & 31, offset); }
   METHOD u32 column(int q) const { return columns.slot() + q % COLUMN_BLOCKS * COLUMN_BYTES; }
   METHOD u32 rows_of(int q) const { return rows + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16); }
 

@@ -9,7 +9,7 @@
 
 #define WARP_TILES 2
 #define ABREAST 2
-#define PAIR_BYTES (WARP_TILES * GROUP_BLOCKS * RECORD_BYTES)
+#define PAIR_BYTES (WARP_TILES * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define WEIGHT_BYTES (UNIT_OUTPUTS / 32 * PAIR_BYTES)
 #define COLUMN_BYTES (TILES * PLANES * FRAGMENT_BYTES)
 #define STAGE_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * COLUMN_BYTES)
@@ -43,9 +43,9 @@ struct Feed {
       const Part& part = parts.part[at.part];
       const int warp = threadIdx.x >> 5, first = group * GROUP_BLOCKS, count = min(GROUP_BLOCKS, p.blocks - first);
       const int tile = at.tile + warp * WARP_TILES, pairs = min(UNIT_OUTPUTS / 32, (part.outputs + 31) / 32 - at.tile / 2);
-      ring.expect(count * (pairs * WARP_TILES * RECORD_BYTES + COLUMN_BYTES));
+      ring.expect(pairs * WARP_TILES * group_bytes(count) + count * COLUMN_BYTES);
       if (tile * 16 < part.outputs)
-        ring.copy(warp * PAIR_BYTES, part.weights + record_index(tile, first, p.blocks) * RECORD_BYTES, count * WARP_TILES * RECORD_BYTES,
+        ring.copy(warp * PAIR_BYTES, part.weights + group_offset(tile, group, p.blocks), WARP_TILES * group_bytes(count),
                   p.column_groups() > 1 ? STAYS : GOES_FIRST);
       if (warp < count) ring.copy(WEIGHT_BYTES + warp * COLUMN_BYTES, fragments_at(a, first + warp, at.row_tile), COLUMN_BYTES, STAYS);
       group += SLICES;
@@ -98,7 +98,10 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
         for (int q = 0; q < count; q++) {
           Record w[WARP_TILES];
           UNROLL for (int r = 0; r < WARP_TILES; r++)
-            w[r].load(stage + warp * PAIR_BYTES + (r * count + q) * RECORD_BYTES, lane, offset);
+            {
+            const u8* from = stage + warp * PAIR_BYTES + r * group_bytes(count);
+            w[r].load(Head(from, g), from, q, lane, offset);
+          }
           UNROLL for (int n = 0; n < TILES; n += ABREAST) {
             Columns x[ABREAST];
             UNROLL for (int i = 0; i < ABREAST; i++)

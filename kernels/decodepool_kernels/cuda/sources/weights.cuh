@@ -1,27 +1,41 @@
 // Packed matrices: records of 16 outputs x 32 inputs: codes, then scales, then minima; see packing.py. They lie [pair of
 // tiles][group of up to 4 blocks][tile of two][block], so that what a warp takes at once is one run of bytes.
 // CODE_BITS 4 or 8: value = scale (code - zero) + minimum, a scale (and minimum) per output and SUB_BLOCK inputs. CODE_BITS 16: f16 or bf16.
+// SCALE_BYTES 1: a scale is a byte (less 128) times an f16 that its group shares; both stand before the group's records, in its head.
 // A lane (g = lane / 4, t = lane mod 4) holds outputs g and g + 8 at k = 4t..4t+3 and 16+4t..16+4t+3: A fragments in the k order of activations.
 #pragma once
 #include "common.cuh"
 
 #define CODE_BYTES (64 * CODE_BITS)
 #define PARTS (32 / SUB_BLOCK)
-#define SCALES_BYTES (CODE_BITS == 16 ? 0 : PARTS * 16 * SCALE_BYTES)
+#define IS_FACTORED (SCALE_BYTES == 1)
+#define SCALES_BYTES (CODE_BITS == 16 || IS_FACTORED ? 0 : PARTS * 16 * SCALE_BYTES)
 #define RECORD_BYTES (CODE_BYTES + SCALES_BYTES * (1 + HAS_MINIMUM))
+#define SCALE_PLANES (1 + HAS_MINIMUM)
+#define FACTORS_BYTES (IS_FACTORED * SCALE_PLANES * PARTS * 64)
+#define HEAD_BYTES (FACTORS_BYTES + IS_FACTORED * SCALE_PLANES * 32)
 
-// Which record of a matrix is that of a tile and a block.
-DEVICE size_t record_index(int tile, int block, int blocks) {
-  const int group = block / 4, count = min(4, blocks - 4 * group);
-  return (size_t)(tile / 2) * 2 * blocks + 8 * group + (tile % 2) * count + block % 4;
+// Bytes of a tile's group of `count` blocks: its head, then its records.
+DEVICE int group_bytes(int count) { return HEAD_BYTES + count * RECORD_BYTES; }
+
+// Where a tile's group begins in a matrix.
+DEVICE size_t group_offset(int tile, int group, int blocks) {
+  const int groups = (blocks + 3) / 4, count = min(4, blocks - 4 * group);
+  return (size_t)(tile / 2) * 2 * ((size_t)groups * HEAD_BYTES + (size_t)blocks * RECORD_BYTES) + (size_t)group * 2 * group_bytes(4) + tile % 2 * group_bytes(count);
 }
 
 // Codes stand in the mantissa of 1024: subtracting 1024 + zero leaves the integer, exactly.
 DEVICE u32 code_offset(int zero) { return (0x6400u + (u32)zero) * 0x10001u; }
 
+// What a lane reads of a record's codes at once; of 16 bits, a half of k.
+#if CODE_BITS == 4
+typedef uint2 Words;
+#else
+typedef uint4 Words;
+#endif
+
 #if CODE_BITS == 8
-DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
-  const uint4 words = *(const uint4*)(record + lane * 16);
+DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
   const u32 word[4] = {words.x, words.y, words.z, words.w};
   UNROLL for (int half = 0; half < 2; half++)
     UNROLL for (int row = 0; row < 2; row++) {
@@ -37,8 +51,7 @@ template <u32 mask> DEVICE u32 nibbles(u32 word) {
   return pair;
 }
 
-DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
-  const uint2 words = *(const uint2*)(record + lane * 8);
+DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
   const u32 less = 0xd400d400 + 16 * (offset - 0x64006400);  // -(64 + zero)
   UNROLL for (int half = 0; half < 2; half++) {
     const u32 first = half ? words.x >> 8 : words.x, second = half ? words.y >> 8 : words.y;
@@ -48,14 +61,58 @@ DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
     a[4 * half + 3] = multiply_add_f16_pairs(nibbles<0x00f000f0>(second), 0x2c002c00, less);
   }
 }
-#else
-DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32) {
-  *(uint4*)a = *(const uint4*)(record + lane * 16);
-  *(uint4*)(a + 4) = *(const uint4*)(record + 512 + lane * 16);
-}
 #endif
 
-#if CODE_BITS != 16
+DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
+#if CODE_BITS == 16
+  *(uint4*)a = *(const uint4*)(record + lane * 16);
+  *(uint4*)(a + 4) = *(const uint4*)(record + 512 + lane * 16);
+#else
+  widen(a, *(const Words*)(record + lane * sizeof(Words)), offset);
+#endif
+}
+
+#if IS_FACTORED
+#define BYTE_ABOVE 0x47000000u  // with a byte below its upper half, 2^15 + the byte
+#define HEAD_WORDS (SCALE_PLANES * 2 * PARTS)
+// The head of a tile's group as a lane needs it: factors of outputs g and g + 8, a byte a part of each block, and what they multiply.
+struct Head {
+  u32 words[HEAD_WORDS];  // [plane][output of two] of PARTS words, bytes [block][part]
+  float units[SCALE_PLANES][2];
+
+  u32 above;
+
+  METHOD Head(u32 above = BYTE_ABOVE) : above(above) {}
+  METHOD Head(const u8* from, int g) : above(BYTE_ABOVE) {
+    UNROLL for (int i = 0; i < HEAD_WORDS / 4; i++) *(uint4*)(words + 4 * i) = *(const uint4*)(from + g * (HEAD_WORDS * 4) + 16 * i);
+    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) set_units(plane, *(const u32*)(from + FACTORS_BYTES + g * (SCALE_PLANES * 4) + 4 * plane));
+  }
+  METHOD void set_units(int plane, u32 halves) {
+    units[plane][0] = low_f16(halves);
+    units[plane][1] = high_f16(halves);
+  }
+
+  // Scales (plane 0) or minima (plane 1) of block q. The byte stands in the mantissa of 2^15; every step is exact.
+  METHOD float2 pair(int plane, int q, int part) const {
+    const int byte = q * PARTS + part;
+    float scales[2];
+    UNROLL for (int i = 0; i < 2; i++) {
+      const u32* of_output = words + (plane * 2 + i) * PARTS;
+      const u32 word = PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0];
+      const u32 shifted = __byte_perm(word, above, 0x7404 | byte % 4 << 4);
+      scales[i] = fmaf(units[plane][i], __uint_as_float(shifted), units[plane][i] * -32896.f);
+    }
+    return make_float2(scales[0], scales[1]);
+  }
+};
+#else
+struct Head {
+  METHOD Head() {}
+  METHOD Head(const u8*, int) {}
+};
+#endif
+
+#if CODE_BITS != 16 && !IS_FACTORED
 // Scales (plane 0) or minima (plane 1) of outputs g and g + 8.
 DEVICE float2 scale_pair(const u8* record, int plane, int part, int g) {
   const u8* at = record + CODE_BYTES + plane * SCALES_BYTES + (part * 8 + g) * 2 * SCALE_BYTES;
