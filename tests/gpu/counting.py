@@ -49,23 +49,31 @@ class CountingGpu:
     def synchronize(self) -> None: ...
 
 
-def step_bytes(header: Header, cores: GpuCores, context_tokens: int, max_rows: int) -> tuple[int, int]:
-    """Return the workspace that the engine says it took for a model's step, and the bytes that it took in fact."""
-    shape, gpu = read_shape(header), CountingGpu(cores)
+def backend_on(
+    gpu: CountingGpu, header: Header, context_tokens: int, max_rows: int, *, page_count: int = 0
+) -> CudaBackend:
+    """Return the backend of a model on a GPU that is not there."""
+    shape = read_shape(header)
     matrices = {t.name: _matrix(t) for t in header.tensors if len(t.dims) == 2}
     vectors = {t.name: 1 for t in header.tensors if len(t.dims) == 1}
     heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KernelLibrary, "__init__", lambda *_: None)
         patch.setattr(KernelLibrary, "function", _function)
-        backend = CudaBackend(
+        return CudaBackend(
             gpu,  # type: ignore[arg-type]
             model_graph(shape, header, None),
             Weights(matrices, vectors, 0),
-            KvPages(gpu, heads, 0),  # type: ignore[arg-type]
+            KvPages(gpu, heads, page_count),  # type: ignore[arg-type]
             vocabulary_size=shape.vocabulary_size, slots=1, max_rows=max_rows, table_width=pages(context_tokens),
             settings=Settings(),
         )  # fmt: skip
+
+
+def step_bytes(header: Header, cores: GpuCores, context_tokens: int, max_rows: int) -> tuple[int, int]:
+    """Return the workspace that the engine says it took for a model's step, and the bytes that it took in fact."""
+    gpu = CountingGpu(cores)
+    backend = backend_on(gpu, header, context_tokens, max_rows)
     return backend.workspace_bytes, gpu.taken_bytes - backend.logits_bytes
 
 

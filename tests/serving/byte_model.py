@@ -46,17 +46,20 @@ def byte_letters() -> list[str]:
     return [letters[byte] for byte in range(256)]
 
 
+def byte_vocabulary() -> dict[str, object]:
+    """Metadata of a tokenizer of single bytes."""
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": [*byte_letters(), "<|im_start|>", "<|im_end|>"],
+        "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
+        "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.eos_token_id": END,
+    }
+
+
 def byte_tokenizer() -> Tokenizer:
-    return Tokenizer.from_metadata(
-        {
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": "smollm",
-            "tokenizer.ggml.tokens": [*byte_letters(), "<|im_start|>", "<|im_end|>"],
-            "tokenizer.ggml.token_type": [1] * 256 + [3, 3],
-            "tokenizer.ggml.merges": [],
-            "tokenizer.ggml.eos_token_id": END,
-        }
-    )
+    return Tokenizer.from_metadata(byte_vocabulary())
 
 
 def logits_after(history: Sequence[int]) -> NDArray[np.float32]:

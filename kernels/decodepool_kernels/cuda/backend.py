@@ -169,8 +169,9 @@ class CudaBackend:
     ) -> Callable[[], NDArray[np.int32]]:
         """Start a step, or have it start when the one under way ends, with `draws`, if any, one for each run with a
         slot; return what waits for its end, without the GIL, and gives what `run` gives. At most STEPS_UNDER_WAY steps,
-        waited for in order.
+        waited for in order; RuntimeError for one more, ValueError for runs that are none, and nothing has changed then.
         """
+        self._turns.require_free()  # what is placed is known to be on the device: it must get there
         self._gpu.enter()
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:

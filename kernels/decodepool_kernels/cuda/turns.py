@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +36,15 @@ class Turns:
             for _ in range(STEPS_UNDER_WAY)
         ]
         self._turns: Sequence[Turn] = made
-        self._next = cycle(made)
+        self._at = 0
+
+    def require_free(self) -> None:
+        """RuntimeError while the last step of the next turn has not been waited for."""
+        if self._turns[self._at].is_taken:
+            raise RuntimeError(f"{STEPS_UNDER_WAY} steps are under way: one must be waited for before the next begins")
 
     def take(self) -> Turn:
-        """Return the next turn. RuntimeError while its last step has not been waited for."""
-        turn = next(self._next)
-        if turn.is_taken:
-            raise RuntimeError(f"{STEPS_UNDER_WAY} steps are under way: one must be waited for before the next begins")
-        turn.is_taken = True
+        """Return the next turn, which must be free."""
+        turn = self._turns[self._at]
+        turn.is_taken, self._at = True, (self._at + 1) % len(self._turns)
         return turn
