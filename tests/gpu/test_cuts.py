@@ -21,7 +21,7 @@ EIGHT_BITS = MatrixKind(8, 32, has_minimum=False, scale_bytes=2)
 
 
 @pytest.mark.parametrize("rows", [1, 8, 16, 24, 64, 512])
-@pytest.mark.parametrize("shared_bytes", [H200, A100])
+@pytest.mark.parametrize("shared_bytes", [H200, A100, L40S])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind_of_matrix_has_a_cut_that_fits(kind: MatrixKind, shared_bytes: int, rows: int) -> None:
     wide = wide_cut(kind, [4096], rows, 108, shared_bytes)
@@ -82,8 +82,8 @@ def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
 
 
 def test_a_gpu_too_small_for_a_kind_says_so() -> None:
-    with pytest.raises(CannotCompile, match="16 bits need more than 97280 bytes"):
-        product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=L40S)
+    with pytest.raises(CannotCompile, match="16 bits need more than 65536 bytes"):
+        product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=1 << 16)
 
 
 def zeros(count: int) -> NDArray[np.int32]:

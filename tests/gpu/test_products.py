@@ -30,6 +30,7 @@ BOUND = 5e-7
 """Of the products' root mean square; 2e-7 was read."""
 FLOATS = ("F32", "F16", "BF16")
 INPUTS = (32, 96, 576, 1024, 1056, 4096)
+L40S_SHARED_BYTES = 101_376
 WIDTHS = (1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 64, 65, 100, 256, 511, 512)
 
 
@@ -126,6 +127,21 @@ def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     probe = products(gpu, numbers(1, 8, 1056), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
+    for width, bytes_of in found.items():
+        assert probe.rows(range(width)).tobytes() == bytes_of, width
+
+
+@pytest.mark.parametrize("outputs", [137, 6000])
+@pytest.mark.parametrize("name", ["F16", "BF16", "Q8_0", "Q4_K"])
+def test_little_shared_memory_gives_the_same_bytes(
+    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = made(name, outputs, 1056)
+    probe = products(gpu, numbers(1, 64, 1056), [packed])
+    found = {width: probe.rows(range(width)).tobytes() for width in (1, 8, 9, 17, 64)}
+    for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY"):
+        monkeypatch.setattr(programs, capability, 0)
+    monkeypatch.setattr(gpu, "shared_bytes", L40S_SHARED_BYTES)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 

@@ -17,7 +17,8 @@ GROUP_BLOCKS = 4
 MOST_PARTS = 3
 MOST_STAGES = 4
 FEWEST_STAGES = 2
-ROW_TILES = (4, 2)
+ROW_TILES, LEAST_ROW_TILES = (4, 2), (1,)
+"""Tiles of 16 outputs that a block of `matmul` takes, and those where shared memory holds no ring of as many."""
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
@@ -193,11 +194,12 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     both; else one block an SM reads far ahead. More rows: the most outputs a block that leave no SM waiting for the
     others.
     """
-    sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes) or _fitting(kind, 1, shared_bytes)
-    if not sizes:
+    ways = product((ROW_TILES, LEAST_ROW_TILES), (1,) if rows <= 8 else (2, 1))
+    sizes = next((found for way in ways if (found := _fitting(kind, *way, shared_bytes))), None)
+    if sizes is None:
         raise CannotCompile(f"weights of {kind.code_bits} bits need more than {shared_bytes} bytes of shared memory")
     if sizes[0].tiles == 1:
-        narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
+        narrow = [cut for cut in sizes if cut.row_tiles == sizes[-1].row_tiles]
         if narrow[-1].units(outputs, rows) > sm_count:
             return next((cut for cut in narrow if 2 * cut.shared_bytes <= shared_bytes), narrow[-1])
         alone = max(narrow[0].shared_bytes, shared_bytes * 5 // 8)  # else two blocks share an SM while others idle
@@ -205,11 +207,11 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
 
 
-def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int) -> list[ProductCut]:
+def _fitting(kind: MatrixKind, row_tiles: Sequence[int], tiles: int, shared_bytes: int) -> list[ProductCut]:
     """Return the cuts that fit, many outputs before few, deep rings before short ones."""
     every = [
-        _cut(kind, row_tiles, tiles, stages)
-        for row_tiles in ROW_TILES
+        _cut(kind, outputs, tiles, stages)
+        for outputs in row_tiles
         for stages in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
     ]
     return [cut for cut in every if cut.shared_bytes <= shared_bytes]

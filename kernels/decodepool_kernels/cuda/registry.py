@@ -17,7 +17,7 @@ from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, quant_kind
 HEAD_DIMS = (16, 32, 64, 80, 96, 128, 256)
 WIDE_HEAD_DIMS = (64, 128)
 TILES = (1, 2)
-ROW_TILES = (2, 4)
+ROW_TILES = (1, 2, 4)
 KINDS = tuple(dict.fromkeys([*(quant_kind(layout) for layout in QUANT_LAYOUTS.values()), F16_KIND, BF16_KIND]))
 """Every way of keeping a tensor-core matrix, once."""
 

@@ -7,9 +7,10 @@
 #include "ring.cuh"
 #include "step.cuh"
 
-#define PAIRS (ROW_TILES / 2)
-#define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
-#define STAGE_BYTES (PAIRS * PAIR_BYTES)
+#define PAIRS ((ROW_TILES + 1) / 2)
+#define PAIR_TILES (ROW_TILES > 1 ? 2 : 1)  // of a pair that a unit takes
+#define TILE_BYTES (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES)
+#define STAGE_BYTES (ROW_TILES * TILE_BYTES)
 #define ABREAST (TILES % 2 ? 1 : 2)
 
 typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
@@ -18,25 +19,27 @@ typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
 struct Feed {
   int unit, visit, visits, slice;
   const u8* source[PAIRS];
+  int place;  // of the first tile in its pair
 
   METHOD void open(const Parts& parts, const Product& p) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     UNROLL for (int pair = 0; pair < PAIRS; pair++) {
       const int tile = at.tile + 2 * pair;
-      source[pair] = tile * 16 < part.outputs ? part.weights + group_offset(tile, slice, p.blocks) : nullptr;
+      source[pair] = tile * 16 < part.outputs ? part.weights + group_offset(tile & ~1, slice, p.blocks) : nullptr;
     }
+    place = at.tile % (2 / PAIR_TILES);
   }
 
   METHOD void next(WeightRing& ring, const Parts& parts, const Product& p) {
     if (visits > 0 && unit < p.units()) {
       if (visit == 0) open(parts, p);
-      const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - (slice + SLICES * visit) * GROUP_BLOCKS));
+      const int tile_bytes = group_bytes(min(GROUP_BLOCKS, p.blocks - (slice + SLICES * visit) * GROUP_BLOCKS)), bytes = PAIR_TILES * tile_bytes;
       ring.expect(source[PAIRS - 1] != nullptr ? PAIRS * bytes : bytes);
       UNROLL for (int pair = 0; pair < PAIRS; pair++)
         if (source[pair] != nullptr) {
-          ring.copy(pair * PAIR_BYTES, source[pair], bytes, GOES_FIRST);
-          source[pair] += SLICES * PAIR_BYTES;
+          ring.copy(pair * 2 * TILE_BYTES, source[pair] + place * tile_bytes, bytes, GOES_FIRST);
+          source[pair] += SLICES * 2 * TILE_BYTES;
         }
       if (++visit == visits) visit = 0, unit += gridDim.x;
     }
@@ -111,7 +114,7 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
       const u8* stage = slots + ring.take();
       const u8* groups_of[ROW_TILES];
       Head heads[ROW_TILES];
-      UNROLL for (int r = 0; r < ROW_TILES; r++) groups_of[r] = stage + r / 2 * PAIR_BYTES + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
+      UNROLL for (int r = 0; r < ROW_TILES; r++) groups_of[r] = stage + r / 2 * (2 * TILE_BYTES) + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q >= count) break;
         Record w[ROW_TILES];
