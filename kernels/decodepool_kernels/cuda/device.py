@@ -58,6 +58,8 @@ class Gpu:
         self._modules: list[Any] = []
         self._allocations: list[int] = []
         self._pinned: list[int] = []
+        self._graphs: list[Any] = []
+        self._marks: list[Mark] = []
         self.enter()
         self._stream = _ok(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
         attribute = driver.CUdevice_attribute
@@ -147,10 +149,11 @@ class Gpu:
 
     def mark(self) -> Mark:
         """Return a point of the stream that can be waited for."""
-        return Mark(self._stream)
+        self._marks.append(Mark(self._stream))
+        return self._marks[-1]
 
     def load(self, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:
-        """Load a kernel. CannotCompile where the driver cannot take the image."""
+        """Load a kernel. CannotCompile where the driver cannot take the image, or the GPU not such a block."""
         status, module = driver.cuModuleLoadData(image)
         if status != driver.CUresult.CUDA_SUCCESS:
             device = f"the driver is for CUDA {self.driver_version}, the GPU is sm_{self.capability}"
@@ -160,12 +163,19 @@ class Gpu:
             )
         self._modules.append(module)
         handle = _ok(driver.cuModuleGetFunction(module, entry.encode()))
-        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _ok(driver.cuFuncSetAttribute(handle, limit, shared_bytes))
-        blocks = int(_ok(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)))
+        blocks = self._blocks_per_sm(handle, threads, shared_bytes)
         if blocks == 0:
             raise CannotCompile(f"{entry} needs {shared_bytes} bytes of shared memory, the GPU has {self.shared_bytes}")
         return Function(handle, threads, shared_bytes, blocks)
+
+    def _blocks_per_sm(self, handle: Any, threads: int, shared_bytes: int) -> int:
+        """Let a kernel have so much shared memory a block; return how many blocks an SM then holds, 0 for none."""
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuFuncSetAttribute(handle, limit, shared_bytes)
+        if status == driver.CUresult.CUDA_ERROR_INVALID_VALUE:
+            return 0
+        _ok((status,))
+        return int(_ok(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)))
 
     def launch(self, launch: Launch) -> None:
         """Launch a kernel. It may start before the one ahead ended, and waits before touching what that one wrote."""
@@ -184,6 +194,8 @@ class Gpu:
             for launch in launches:
                 self.launch(launch)
         executable = _ok(driver.cuGraphInstantiate(graph[0], 0))
+        self._graphs.append(executable)
+        _ok(driver.cuGraphDestroy(graph[0]))
         _ok(driver.cuGraphUpload(executable, self._stream))
 
         def replay() -> None:
@@ -205,12 +217,19 @@ class Gpu:
         work()
         _ok(driver.cuEventRecord(end, self._stream))
         _ok(driver.cuEventSynchronize(end))
-        return float(_ok(driver.cuEventElapsedTime(start, end))) / 1000.0
+        seconds = float(_ok(driver.cuEventElapsedTime(start, end))) / 1000.0
+        for event in (start, end):
+            _ok(driver.cuEventDestroy(event))
+        return seconds
 
     def close(self) -> None:
         """Give everything back. On a device that is lost every call fails, and nothing is left to be given."""
         driver.cuCtxSetCurrent(self._context)
         driver.cuStreamSynchronize(self._stream)
+        for graph in self._graphs:
+            driver.cuGraphExecDestroy(graph)
+        for mark in self._marks:
+            mark.close()
         for address in self._allocations:
             driver.cuMemFree(address)
         for address in self._pinned:
@@ -235,6 +254,10 @@ class Mark:
     def wait(self) -> None:
         """Wait, without the GIL."""
         _ok(driver.cuEventSynchronize(self._event))
+
+    def close(self) -> None:
+        """Give it back."""
+        driver.cuEventDestroy(self._event)
 
 
 class Region:
