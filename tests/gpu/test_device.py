@@ -62,5 +62,5 @@ def test_an_engine_that_is_closed_has_given_everything_back(tiny_file: MakeFile,
 
 def test_a_block_with_more_shared_memory_than_the_gpu_has_is_refused_with_the_numbers(gpu: Gpu) -> None:
     wanted, there = gpu.shared_bytes + 1024, gpu.shared_bytes
-    with pytest.raises(CannotCompile, match=f"add needs {wanted} bytes of shared memory, the GPU has {there}"):
+    with pytest.raises(CannotCompile, match=f"add needs {wanted} bytes of shared memory a block, the GPU has {there}"):
         gpu.load(image("add.cu", {}, target_of(gpu.capability)), "add", 256, wanted)

@@ -165,7 +165,11 @@ class Gpu:
         handle = _ok(driver.cuModuleGetFunction(module, entry.encode()))
         blocks = self._blocks_per_sm(handle, threads, shared_bytes)
         if blocks == 0:
-            raise CannotCompile(f"{entry} needs {shared_bytes} bytes of shared memory, the GPU has {self.shared_bytes}")
+            own = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+            needed = shared_bytes + int(_ok(driver.cuFuncGetAttribute(own, handle)))
+            raise CannotCompile(
+                f"{entry} needs {needed} bytes of shared memory a block, the GPU has {self.shared_bytes}"
+            )
         return Function(handle, threads, shared_bytes, blocks)
 
     def _blocks_per_sm(self, handle: Any, threads: int, shared_bytes: int) -> int:
