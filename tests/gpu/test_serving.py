@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 CONTEXT, SESSIONS = 4000, 64
-HOT = {"temperature": 1.5, "ignore_eos": True}
+HOT: dict[str, Any] = {"temperature": 1.5, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")

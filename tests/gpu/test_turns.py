@@ -38,7 +38,7 @@ class ToldGpu(CountingGpu):
     def mark(self) -> Ended:
         return Ended()
 
-    def upload(self, address: int, array: NDArray[Any]) -> None:
+    def upload(self, address: int, array: NDArray[Any], size_bytes: int | None = None) -> None:
         if array.dtype == np.int32:
             self._begin = address if self._begin is None else self._begin
             self.words[(address - self._begin) // 4 :][: array.size] = array

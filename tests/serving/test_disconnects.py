@@ -14,6 +14,7 @@ import pytest
 from decodepool_worker.serving import sse
 
 from tests.serving.byte_model import lone_tokens
+from tests.serving.http_client import Client
 from tests.serving.live_server import Live, live_worker
 
 
@@ -23,7 +24,7 @@ def slow() -> Iterator[Live]:
         yield worker
 
 
-def send(live: Live, path: str, body: dict[str, Any]) -> socket.socket:
+def send(live: Client, path: str, body: dict[str, Any]) -> socket.socket:
     """Send a request and leave its answer unread."""
     data = json.dumps(body).encode()
     raw = socket.create_connection(("127.0.0.1", live.port))
