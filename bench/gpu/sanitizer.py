@@ -24,7 +24,7 @@ from decodepool_cli.provenance import provenance
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.device import Gpu
 
-from tests.gpu.test_every_kernel import CASES
+from tests.gpu.test_every_kernel import CASES, IN_CLUSTERS
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 MODELS = "tests/gpu/test_every_kernel.py::test_a_prompt_beside_others_has_the_bytes_of_its_tokens_alone"
@@ -32,6 +32,8 @@ TESTS = (
     *(f"{MODELS}[{name}]" for name in CASES),
     "tests/gpu/test_sessions.py::test_reading_leaves_the_exclusive_or_of_every_word",
 )
+UNFIT = {("racecheck", f"{MODELS}[{IN_CLUSTERS}]")}
+"""What a tool cannot run: racecheck ends with an internal error where a block writes to another's shared memory."""
 FOUND = 86
 """What the sanitizer exits with where it found something."""
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)
@@ -107,7 +109,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--limit", type=float, default=600)
     options = parser.parse_args()
-    work = list(product(options.tools or TOOLS, TESTS))
+    work = [one for one in product(options.tools or TOOLS, TESTS) if one not in UNFIT]
     with ThreadPoolExecutor(options.jobs) as jobs:
         outcomes = list(jobs.map(lambda one: run(one[0], one[1], options.limit), work))
     for tool in dict.fromkeys(tool for tool, _ in work):

@@ -48,17 +48,19 @@ class Case:
     tiny: Tiny
     kernels: frozenset[str]
     wanted: Wanted = ON_GPU
-    seams: Sequence[Seam] = field(default=())
+    seams: Sequence[Seam] = field(default=(NO_CLUSTERS,))
 
 
 def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
     return Tiny(architecture, weights, head_length=64, **own)
 
 
+IN_CLUSTERS = "drawn in clusters"
 CASES = {
-    "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices", "draw_cluster"}),
+    "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices", "draw"}),
+    IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
     "minima, sums handed on": Case(
-        _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON]
+        _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON, NO_CLUSTERS]
     ),
     "scales of 16, q8_0 pages": Case(
         _tiny("Q6_K", "qwen3", head_norms=True),
@@ -68,15 +70,15 @@ CASES = {
     "three planes, biases": Case(
         _tiny("BF16", "qwen2", qkv_bias=True), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices"}
     ),
-    "no wgmma, no clusters": Case(
-        _tiny("Q4_1"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices", "draw"}, seams=[NO_WARPGROUPS, NO_CLUSTERS]
+    "no wgmma": Case(
+        _tiny("Q4_1"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[NO_WARPGROUPS, NO_CLUSTERS]
     ),
     "one operation a launch": Case(
         _tiny("F16"),
         (EVERYWHERE - {"attention_wide"}) | PLAIN | {"quantise", "matmul_wide"},
         replace(ON_GPU, fused=False),
         # F16's sums by wgmma come out otherwise under memcheck, which finds nothing; alone they are right.
-        [NO_WARPGROUPS],
+        [NO_WARPGROUPS, NO_CLUSTERS],
     ),
     "the same, q8_0 pages": Case(
         _tiny("Q5_1"),
