@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,7 +48,7 @@ class Case:
     tiny: Tiny
     kernels: frozenset[str]
     wanted: Wanted = ON_GPU
-    seams: Sequence[Seam] = field(default=(NO_CLUSTERS,))
+    seams: Sequence[Seam] = (NO_CLUSTERS,)
 
 
 def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
