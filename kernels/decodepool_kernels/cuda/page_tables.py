@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from decodepool_sizing import kv
 from numpy.typing import NDArray
 
 from decodepool_kernels.runs import RowRun
 
-PAGE_TOKENS = 64
+PAGE_TOKENS = kv.PAGE_TOKENS
 
 
 def blocks_of(position: int) -> int:
