@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class Found:
     """What the run is about, as its threads learn it."""
 
     step_seconds: float = 0.0
+    gpu: Mapping[str, str | int] = field(default_factory=dict)
     report: dict[str, Any] | None = None
 
 
@@ -79,6 +81,8 @@ def serve(weights: str, streams: int, found: Found) -> None:
 
     def load() -> Served:
         loaded = open_named_shape(SHAPE, weights, Wanted(CONTEXT, streams, device="cuda"))
+        assert loaded.gpu is not None
+        found.gpu = loaded.gpu.described()
         found.step_seconds = bare_step_seconds(loaded, streams)
         return served_from(replace(loaded, metadata={**loaded.metadata, **vocabulary()}), SHAPE, service)
 
@@ -150,7 +154,7 @@ def main() -> None:
     assert found.report is not None, "the client failed"
     bare = options.streams / found.step_seconds
     report = {
-        **provenance({}),
+        **provenance(found.gpu),
         "model": f"{SHAPE} {options.weights}",
         "device": "cuda",
         "http": {
