@@ -10,7 +10,9 @@ nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="did not run: the `cud
 
 from decodepool_kernels.cuda import compile as compiling  # noqa: E402 - after the question whether it can be imported
 from decodepool_kernels.cuda.errors import CannotCompile  # noqa: E402
-from decodepool_kernels.cuda.registry import KERNELS, SWITCHES  # noqa: E402
+from decodepool_kernels.cuda.packing import MatrixKind  # noqa: E402
+from decodepool_kernels.cuda.products import warpgroup_cut  # noqa: E402
+from decodepool_kernels.cuda.registry import KERNELS, KINDS, SWITCHES  # noqa: E402
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90a", "sm_100")
 FOR_EVERY_TARGET = [
@@ -18,6 +20,7 @@ FOR_EVERY_TARGET = [
 ]
 
 MOST_VARIANTS = 8
+H200_SMS, H200_SHARED_BYTES = 132, 228_352
 
 
 @pytest.fixture
@@ -55,6 +58,34 @@ def test_every_program_of_attention_compiles_with_all_its_switches(name: str) ->
     for defines in KERNELS[name].each_value():
         switched = {key: 1 if key in SWITCHES else value for key, value in defines.items()}
         compiling.image(KERNELS[name].source, switched, "sm_90a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("outputs", [137, 28672])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_steps_of_the_tensor_cores_are_not_serialised(kind: MatrixKind, outputs: int) -> None:
+    """Where registers run out, ptxas has each step wait for the one ahead: right, three times as long, and said in its
+    log alone.
+    """
+    for rows in (24, 32, 48, 64):
+        cut = warpgroup_cut(kind, [outputs], rows, H200_SMS, H200_SHARED_BYTES)
+        assert cut is not None
+        assert "serialized" not in log_of("matmul_warpgroup.cu", {**kind.defines(), **cut.defines()}), rows
+
+
+def log_of(source: str, defines: compiling.Defines) -> str:
+    """Return what NVRTC and ptxas say of a kernel for sm_90a that compiles."""
+    names, texts = [name.encode() for name in compiling.headers()], list(compiling.headers().values())
+    text = (compiling.SOURCES / source).read_bytes()
+    _, program = nvrtc.nvrtcCreateProgram(text, source.encode(), len(names), texts, names)
+    options = ["--gpu-architecture=sm_90a", "--ptxas-options=-v", *compiling.OPTIONS]
+    options += [f"-D{name}={value}" for name, value in defines.items()]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert b"Used" in log
+    return log.decode()
 
 
 def test_an_image_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,8 +150,7 @@ DEVICE void keep_sums(SumsPipe& pipe, Kept* all, const float (&acc)[ROW_TILES][1
     to = make_float4(acc[r][0][0], acc[r][0][1], acc[r][0][2], acc[r][0][3]);
 #endif
   }
-  __syncwarp();
-  if (lane == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled()) : "memory");
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled()) : "memory");
   pipe.pass();
 }
 
@@ -217,7 +216,7 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
   WeightPipe weights(shared, barriers);
   SumsPipe sums_pipe((const u8*)all_sums, barriers + 2 * STAGES);
-  if (threadIdx.x == 0) weights.set(WARPS), sums_pipe.set(1, WARPS);
+  if (threadIdx.x == 0) weights.set(WARPS), sums_pipe.set(1, 32 * WARPS);
   __syncthreads();
   let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
@@ -260,7 +259,7 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
         fold_group(acc, x, places, weights.stage * (PAIRS * PAIR_BYTES), offset, rows, Rows(next, start, left >= (SLICES + 1) * GROUP_BLOCKS));
       else if (left > 0)
         fold_short(acc, shared + weights.stage * (PAIRS * PAIR_BYTES), left, offset, rows);
-      weights.give_back<false>();
+      weights.give_back<true>();
       rows = next;
     }
     const SumsPipe kept = sums_pipe;

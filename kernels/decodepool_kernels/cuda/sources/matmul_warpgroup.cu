@@ -19,6 +19,11 @@
 #define SUMS_BYTES (HAS_MINIMUM * 512)  // of which 8 a row are filled
 #define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
+#if CODE_BITS == 16
+#define EACH_BLOCK _Pragma("unroll 1")  // unrolled, registers run out, and ptxas waits for every step of the tensor cores by itself
+#else
+#define EACH_BLOCK UNROLL
+#endif
 
 typedef Pipe<WEIGHT_STAGES, PAIRS * PAIR_BYTES> WeightPipe;
 typedef Pipe<COLUMN_STAGES, COLUMN_BLOCKS * COLUMN_BYTES> ColumnPipe;
@@ -146,7 +151,7 @@ struct Way {
     load(w, from, 0);
     for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) {
       const int after = left - SLICES * GROUP_BLOCKS;
-      UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+      EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
         Record next;
         if (q % COLUMN_BLOCKS == 0) wait_columns();
         fold_block(acc, w, column(q), rows_of(q), offset, [&]() {
