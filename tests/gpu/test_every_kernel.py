@@ -75,10 +75,8 @@ CASES = {
     ),
     "one operation a launch": Case(
         _tiny("F16"),
-        (EVERYWHERE - {"attention_wide"}) | PLAIN | {"quantise", "matmul_wide"},
+        (EVERYWHERE - {"attention_wide"}) | PLAIN | {"quantise", "matmul_warpgroup", "fold_slices"},
         replace(ON_GPU, fused=False),
-        # F16's sums by wgmma come out otherwise under memcheck, which finds nothing; alone they are right.
-        [NO_WARPGROUPS, NO_CLUSTERS],
     ),
     "the same, q8_0 pages": Case(
         _tiny("Q5_1"),
