@@ -32,6 +32,7 @@ from decodepool_kernels.cuda.records import (
     PartOperands,
     Record,
     Scratch,
+    Turned,
     Weights,
     pointer,
 )
@@ -310,8 +311,9 @@ class Lowering:
     def _attention(self, op: g.Attention) -> None:
         head_dim, layer = op.q.width // op.heads, pointer(self.pages.layers[op.layer].address)
         turns = [self._turning.get(op.q), self._turning.get(op.k)]
+        turned: Turned | None = None
         if turns[0] is not None and turns[1] is not None and turns[0].rotation == turns[1].rotation:
-            self._rope_append(op, turns[0].rotation, layer)
+            turned = self._rope_append(op, turns[0].rotation, layer)
         else:
             self._append(op, head_dim, layer)
         q, out = self.value(op.q), self._place(op.out)
@@ -319,7 +321,7 @@ class Lowering:
         partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
         heads = (ctypes.c_int(op.heads), ctypes.c_int(op.kv_heads), ctypes.c_float(op.scale * LOG2_E))
         source = (q, ctypes.c_longlong(self._stride(op.q.width)), layer)
-        self._attend("attention", op, (*source, *to, *partials, *heads), threads=PAIR_THREADS)
+        self._attend("attention", op, (*source, *to, *partials, *heads), threads=PAIR_THREADS, turned=turned)
         if self.scratch.turns:
             totals = (pointer(self.scratch.total_o), pointer(self.scratch.total_ml), pointer(self.scratch.turns))
             self._attend("attention_wide", op, (*source, *to, *totals, *heads), threads=WIDE_THREADS)
@@ -327,12 +329,16 @@ class Lowering:
         if not self.fused:
             self.value(op.out)
 
-    def _attend(self, kernel: str, op: g.Attention, operands: Sequence[Operand], *, threads: int) -> None:
+    def _attend(
+        self, kernel: str, op: g.Attention, operands: Sequence[Operand], *, threads: int, turned: Turned | None = None
+    ) -> None:
         operands = (*operands, pointer(self.step), switches_of(op, self._vector(op.sinks)))
         defines = {"HEAD_DIM": op.q.width // op.heads, **self._kv_bits, **switch_defines(op)}
         defines["SOFT_CAP"] = int(op.soft_cap is not None)
-        reads, writes = (self._place(op.q),), (self._place(op.out),)
-        self._emit(kernel, operands, reads, writes, threads=threads, defines=defines)
+        reads, writes = [self._place(op.q)], (self._place(op.out),)
+        if turned is not None:
+            reads += [turned.k, turned.v, turned.table]
+        self._emit(kernel, operands, reads, writes, threads=threads, defines=defines, turned=turned)
 
     @property
     def _kv_bits(self) -> dict[str, int]:
@@ -365,8 +371,10 @@ class Lowering:
         operands = (k, v, *sizes, layer, pointer(self.step))
         self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=self._kv_bits)
 
-    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> None:
-        """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
+    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> Turned | None:
+        """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere. Return what attention
+        can do of it itself.
+        """
         del self._turning[op.q], self._turning[op.k]
         apart, (q, k, v) = self._taken(op.q, op.k, op.v)
         self._given.discard(op.q)
@@ -380,6 +388,10 @@ class Lowering:
             grid, threads = elements(heads, 1), head_dim
         reads, defines = (q, k, v, table), self._kv_bits
         self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines, takes=apart)
+        half, stride = len(rotation.frequencies), self._stride(op.k.width)
+        if half % 2:  # a row of the table is no whole piece for the copy engine
+            return None
+        return Turned(self.records[-1], k, v, stride, table, half, rotation.interleaved)
 
     def _logits(self, op: g.Logits) -> None:
         matrix, graph = self.weights.matrices[op.matrix.name], op.x.graph

@@ -9,7 +9,7 @@ from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
-from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.attention_programs import Turning, narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
@@ -27,7 +27,7 @@ from decodepool_kernels.cuda.products import (
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record
+from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record, Turned
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
@@ -62,20 +62,31 @@ class Programs:
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
+    def launches(self, rows: int, *, wide: bool, alone: bool = False) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
+        `alone` where every row is a run of its own.
+        """
         records = [record for record in self._records if wide or record.kernel != "attention_wide"]
         self._left = {}
-        return [launch for record in records for launch in self._launches(record, rows)]
+        turns = alone and self.turns(rows)
+        turned = [record.turned.by for record in records if record.turned and turns]
+        kept = [record for record in records if not any(record is by for by in turned)]
+        return [launch for record in kept for launch in self._launches(record, rows, turns=turns)]
 
-    def _launches(self, record: Record, rows: int) -> list[Launch]:
+    def turns(self, rows: int) -> bool:
+        """Whether attention turns the queries and keys of so many rows itself, where each is a run of its own: with a
+        copy engine, and while products leave no slices apart.
+        """
+        return rows < FEWEST_WIDE_ROWS and self._gpu.capability >= COPY_ENGINE_CAPABILITY
+
+    def _launches(self, record: Record, rows: int, *, turns: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
-            return [self._attention(record, arguments)]
+            return [self._attention(record, arguments, record.turned if turns else None)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -202,12 +213,18 @@ class Programs:
             )
         return parts
 
-    def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
-        ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
+    def _attention(self, record: Record, arguments: tuple[Operand, ...], turned: Turned | None) -> Launch:
+        turns, bits = turned is not None, record.defines["KV_BITS"]
+        ring = narrow_ring(record.defines["HEAD_DIM"], bits, self._gpu.shared_bytes, turns=turns)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
-        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks}
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TURNING": int(turns)}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
+        arguments = (*arguments, self._turning(turned) if turned is not None else Turning())
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
+
+    def _turning(self, turned: Turned) -> Turning:
+        k, v, table = (self._placed(buffer).value for buffer in (turned.k, turned.v, turned.table))
+        return Turning(k, v, turned.stride, table, turned.half, int(turned.interleaved))
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
