@@ -32,7 +32,6 @@ from decodepool_kernels.cuda.records import (
     PartOperands,
     Record,
     Scratch,
-    Turned,
     Weights,
     pointer,
 )
@@ -311,7 +310,7 @@ class Lowering:
     def _attention(self, op: g.Attention) -> None:
         head_dim, layer = op.q.width // op.heads, pointer(self.pages.layers[op.layer].address)
         turns = [self._turning.get(op.q), self._turning.get(op.k)]
-        turned: Turned | None = None
+        turned: Record | None = None
         if turns[0] is not None and turns[1] is not None and turns[0].rotation == turns[1].rotation:
             turned = self._rope_append(op, turns[0].rotation, layer)
         else:
@@ -329,20 +328,13 @@ class Lowering:
         if not self.fused:
             self.value(op.out)
 
-    def _attend(
-        self, kernel: str, op: g.Attention, operands: Sequence[Operand], *, threads: int, turned: Turned | None = None
-    ) -> None:
+    def _attend(self, kernel: str, op: g.Attention, operands: Sequence[Operand], **rest: Any) -> None:
+        turned: Record | None = rest.get("turned")
         operands = (*operands, pointer(self.step), switches_of(op, self._vector(op.sinks)))
-        defines = {"HEAD_DIM": op.q.width // op.heads, **self._kv_bits, **switch_defines(op)}
+        defines = {"HEAD_DIM": op.q.width // op.heads, "KV_BITS": self.pages.kv_bits, **switch_defines(op)}
         defines["SOFT_CAP"] = int(op.soft_cap is not None)
-        reads, writes = [self._place(op.q)], (self._place(op.out),)
-        if turned is not None:
-            reads += [turned.k, turned.v, turned.table]
-        self._emit(kernel, operands, reads, writes, threads=threads, defines=defines, turned=turned)
-
-    @property
-    def _kv_bits(self) -> dict[str, int]:
-        return {"KV_BITS": self.pages.kv_bits}
+        reads = (self._place(op.q),) if turned is None else turned.reads[:4]
+        self._emit(kernel, operands, reads, (self._place(op.out),), defines=defines, **rest)
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
@@ -368,13 +360,11 @@ class Lowering:
         k, v = self.value(op.k), self.value(op.v)
         sizes = (ctypes.c_longlong(self._stride(op.k.width)), ctypes.c_int(op.kv_heads), ctypes.c_int(head_dim))
         grid = elements(op.k.width, PAIR_THREADS * (4 if self.pages.kv_bits == KV_BITS["f16"] else 1))
-        operands = (k, v, *sizes, layer, pointer(self.step))
-        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=self._kv_bits)
+        operands, defines = (k, v, *sizes, layer, pointer(self.step)), {"KV_BITS": self.pages.kv_bits}
+        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=defines)
 
-    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> Turned | None:
-        """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere. Return what attention
-        can do of it itself.
-        """
+    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> Record:
+        """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
         del self._turning[op.q], self._turning[op.k]
         apart, (q, k, v) = self._taken(op.q, op.k, op.v)
         self._given.discard(op.q)
@@ -386,12 +376,9 @@ class Lowering:
         grid = elements(heads * head_dim // 2, PAIR_THREADS)
         if self.pages.kv_bits != KV_BITS["f16"]:
             grid, threads = elements(heads, 1), head_dim
-        reads, defines = (q, k, v, table), self._kv_bits
+        reads, defines = (q, k, v, table), {"KV_BITS": self.pages.kv_bits}
         self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines, takes=apart)
-        half, stride = len(rotation.frequencies), self._stride(op.k.width)
-        if half % 2:  # a row of the table is no whole piece for the copy engine
-            return None
-        return Turned(self.records[-1], k, v, stride, table, half, rotation.interleaved)
+        return self.records[-1]
 
     def _logits(self, op: g.Logits) -> None:
         matrix, graph = self.weights.matrices[op.matrix.name], op.x.graph

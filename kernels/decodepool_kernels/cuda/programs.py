@@ -27,8 +27,10 @@ from decodepool_kernels.cuda.products import (
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record, Turned
+from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record
 
+HALF = 8
+"""Which of rope_append's operands counts the pairs that turn."""
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
@@ -68,10 +70,9 @@ class Programs:
         """
         records = [record for record in self._records if wide or record.kernel != "attention_wide"]
         self._left = {}
-        turns = alone and self.turns(rows)
-        turned = [record.turned.by for record in records if record.turned and turns]
-        kept = [record for record in records if not any(record is by for by in turned)]
-        return [launch for record in kept for launch in self._launches(record, rows, turns=turns)]
+        turned = [record.turned for record in records if alone and self.turns(rows) and _can_turn(record)]
+        kept = [record for record in records if not any(record is other for other in turned)]
+        return [launch for record in kept for launch in self._launches(record, rows, turns=bool(turned))]
 
     def turns(self, rows: int) -> bool:
         """Whether attention turns the queries and keys of so many rows itself, where each is a run of its own: with a
@@ -86,7 +87,7 @@ class Programs:
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
-            return [self._attention(record, arguments, record.turned if turns else None)]
+            return [self._attention(record, arguments, turns=turns and _can_turn(record))]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -213,18 +214,20 @@ class Programs:
             )
         return parts
 
-    def _attention(self, record: Record, arguments: tuple[Operand, ...], turned: Turned | None) -> Launch:
-        turns, bits = turned is not None, record.defines["KV_BITS"]
+    def _attention(self, record: Record, arguments: tuple[Operand, ...], *, turns: bool) -> Launch:
+        bits = record.defines["KV_BITS"]
         ring = narrow_ring(record.defines["HEAD_DIM"], bits, self._gpu.shared_bytes, turns=turns)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
         defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TURNING": int(turns)}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
-        arguments = (*arguments, self._turning(turned) if turned is not None else Turning())
+        arguments = (*arguments, self._turning(record.turned) if turns and record.turned is not None else Turning())
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
-    def _turning(self, turned: Turned) -> Turning:
-        k, v, table = (self._placed(buffer).value for buffer in (turned.k, turned.v, turned.table))
-        return Turning(k, v, turned.stride, table, turned.half, int(turned.interleaved))
+    def _turning(self, turned: Record) -> Turning:
+        _, _, k, v, stride, *_, half, interleaved, table, _, _ = (
+            self._placed(operand).value for operand in turned.operands
+        )
+        return Turning(k, v, stride, table, half, interleaved)
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
@@ -236,6 +239,11 @@ class Programs:
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand
+
+
+def _can_turn(record: Record) -> bool:
+    """Whether attention can do what `turned` does: the copy engine takes rows of the table of whole 16 bytes."""
+    return record.turned is not None and record.turned.operands[HALF].value % 2 == 0
 
 
 def _weight_bytes(record: Record) -> int:

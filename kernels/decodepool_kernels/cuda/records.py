@@ -83,24 +83,10 @@ class Apart:
 
 
 @dataclass(frozen=True)
-class Turned:
-    """What attention can do itself, where every row is a run of its own, in place of the record `by`: turn queries and
-    keys with `half` pairs a row of `table`, and append keys with values; rows of both are `stride` floats apart.
-    """
-
-    by: Record
-    k: Buffer
-    v: Buffer
-    stride: int
-    table: Buffer
-    half: int
-    interleaved: bool
-
-
-@dataclass(frozen=True)
 class Record:
     """One launch with its operands still symbolic. `grid` gives the blocks for a number of rows, None where they follow
-    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them.
+    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them. `turned` is
+    the record whose work attention can do itself where every row is a run of its own.
     """
 
     kernel: str
@@ -113,7 +99,7 @@ class Record:
     parts: tuple[PartOperands, ...] = ()
     leaves: Apart | None = None
     takes: Apart | None = None
-    turned: Turned | None = None
+    turned: Record | None = None
 
 
 def pointer(address: int) -> ctypes.c_void_p:
