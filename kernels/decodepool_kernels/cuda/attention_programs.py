@@ -15,10 +15,6 @@ STATIC_SHARED_BYTES = 4096
 """More than what the programs share of their own, beside queries."""
 QUERY_SLOTS, QUERY_PADDING = 2, 16
 """Units whose queries the narrow program keeps at hand (incoming.cuh), and more floats than lie beside each."""
-BROUGHT_FLOATS = 3
-"""Beside a unit's queries, a dim: a key, a value and half a pair's cosine and sine."""
-RESERVED_BYTES = 1024
-"""Of an SM's shared memory for each thread block."""
 SMALL_HALF_BYTES, SMALL_HALF_BLOCKS = 9 << 10, 3
 """Halves of a page so small that so many thread blocks share an SM, in place of two."""
 WORKERS = 256
@@ -51,13 +47,12 @@ class RingCut:
     shared_bytes: int
 
 
-def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int, *, turns: bool = False) -> RingCut:
-    """Return how `attention` runs on SMs whose blocks may have `shared_bytes`; `turns` where it turns queries."""
+def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
+    """Return how `attention` runs on SMs whose blocks may have `shared_bytes`."""
     half_bytes = head_page_bytes(head_dim, kv_bits)
     blocks = SMALL_HALF_BLOCKS if half_bytes <= SMALL_HALF_BYTES else 2
     queries = QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
-    brought = QUERY_SLOTS * BROUGHT_FLOATS * 4 * head_dim if turns else 0
-    fitting = (shared_bytes // blocks - RESERVED_BYTES - STATIC_SHARED_BYTES - queries - brought) // half_bytes
+    fitting = (shared_bytes // blocks - STATIC_SHARED_BYTES - queries) // half_bytes
     stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting))
     return RingCut(blocks, stages, stages * half_bytes)
 

@@ -215,8 +215,7 @@ class Programs:
         return parts
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...], *, turns: bool) -> Launch:
-        bits = record.defines["KV_BITS"]
-        ring = narrow_ring(record.defines["HEAD_DIM"], bits, self._gpu.shared_bytes, turns=turns)
+        ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
         defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TURNING": int(turns)}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)

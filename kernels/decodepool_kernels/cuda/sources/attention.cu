@@ -211,14 +211,8 @@ attention(const float* q, i64 q_stride, u8* layer, float* out, i64 out_stride, f
       continue;
     }
     const Columns columns(unit, step);
-#if TURNS
-    incoming.turn(unit);
-    a.load_queries(incoming, unit, scale);
-    if (!unit.has_newest()) incoming.take_queries();
-#else
     a.load_queries(incoming, unit, scale);
     incoming.take_queries();
-#endif
     a.total.clear();
     a.running.clear();
     for (int b = 0; b < unit.blocks; b++) {

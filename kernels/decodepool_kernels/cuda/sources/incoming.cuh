@@ -1,15 +1,15 @@
 // What attention's four computing warps work on: units one after the other, and the halves of their blocks' pages. With a copy engine (sm_90) a fifth
 // warp's first thread brings them, queries too; before, the four copy for themselves, piece by piece, and read queries where they lie.
 #pragma once
-#define WORKERS 128
 #include "pages.cuh"
 #include "pipe.cuh"
 #include "ring.cuh"
+#include "rotate.cuh"
 #include "switches.cuh"
-#include "turning.cuh"
 
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
 #define COLUMNS 8  // rows of one session x query heads of one kv head
+#define WORKERS 128
 #define ATTENTION_THREADS (WORKERS + (HAS_COPY_ENGINE ? 32 : 0))
 #define QUERY_STRIDE (HEAD_DIM + 8)
 #define TURNS (TURNING && HAS_COPY_ENGINE)
@@ -18,6 +18,14 @@ struct Unit {
   int row, rows, block, blocks, chunk, fresh, kv_head, first_head, heads;
 
   METHOD bool has_newest() const { return fresh < block + blocks; }
+};
+
+// What rows that are runs of their own bring as their product left it (TURNING). The host's twin is attention_programs.Turning.
+struct Turning {
+  const float *k, *v;
+  i64 stride;
+  const float2* table;
+  int half, interleaved;
 };
 
 // What every unit of a launch shares.
@@ -66,8 +74,8 @@ struct Feed {
   }
   METHOD bool is_left() const { return half < halves; }
 
-  // Whether the next half holds nothing that a kernel ahead writes.
-  METHOD bool is_old() const { return TURNS || half < old_halves; }
+  // Whether the next half holds nothing that this step writes.
+  METHOD bool is_old() const { return half < old_halves; }
 
   METHOD const u8* next(const Geometry& g) {
     const u8* at = g.layer + (((size_t)page * g.kv_heads + kv_head) * 2 + (half & 1)) * HALF_BYTES;
@@ -79,14 +87,13 @@ struct Feed {
 
 DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
-#if HAS_COPY_ENGINE
+#if TURNS
+#include "turning.cuh"
+#elif HAS_COPY_ENGINE
 struct Asked {
   Unit unit;
   int padding[3];
   float queries[COLUMNS][QUERY_STRIDE];
-#if TURNS
-  Brought brought;
-#endif
 };
 
 struct Shared {
@@ -117,18 +124,9 @@ struct Incoming {
     wait_barrier(units.filled() + 8, units.phase ^ 1);
     Asked& asked = shared.asked[units.stage];
     asked.unit = unit;
-    const int turns = TURNS && columns ? g.turning.half * 8 : 0, fresh = TURNS && columns && unit.has_newest() ? HEAD_DIM * 4 : 0;
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(units.filled()), "r"(columns * HEAD_DIM * 4 + turns + 2 * fresh) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(units.filled()), "r"(columns * HEAD_DIM * 4) : "memory");
     for (int column = 0; column < columns; column++)
       copy_run(shared_address(asked.queries[column]), g.query(unit, column), HEAD_DIM * 4, units.filled(), GOES_FIRST);
-#if TURNS
-    const i64 from = unit.row * g.turning.stride + unit.kv_head * HEAD_DIM;
-    if (turns) copy_run(shared_address(asked.brought.turns), g.turning.table + unit.row * g.turning.half, turns, units.filled(), STAYS);
-    if (fresh) {
-      copy_run(shared_address(asked.brought.key), g.turning.k + from, fresh, units.filled(), GOES_FIRST);
-      copy_run(shared_address(asked.brought.value), g.turning.v + from, fresh, units.filled(), GOES_FIRST);
-    }
-#endif
     units.pass();
   }
 
@@ -160,29 +158,6 @@ struct Incoming {
   }
   METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
   METHOD void take_queries() { units.give_back<true>(); }
-#if TURNS
-  // By all workers, as what follows: the unit's queries and its row's key are turned where they lie.
-  METHOD void turn(const Unit& unit) {
-    Asked& asked = shared.asked[units.stage];
-    asked.brought.turn(asked.queries[0], unit.heads, QUERY_STRIDE, g.turning);
-    if (unit.has_newest()) asked.brought.turn(asked.brought.key, 1, HEAD_DIM, g.turning);
-    meet_workers();
-  }
-
-  // Put the row's key and value in the next block, the newest, here and where it came from. They go with the queries.
-  METHOD void append(const Unit& unit, u8* slots) {
-    const Brought& brought = shared.asked[units.stage].brought;
-    HalfPipe keys = halves, values = halves;
-    values.pass();
-    keys.wait(), values.wait();
-    const int token = row_array(g.step, POSITIONS)[unit.row] % PAGE_TOKENS;
-    brought.put(slots + keys.stage * HALF_BYTES, slots + values.stage * HALF_BYTES, token);
-    meet_workers();
-    u8* page = head_page(g.layer, page_table(g.step, unit.row)[unit.fresh], g.kv_heads, unit.kv_head, HEAD_DIM);
-    brought.put(page, page + HALF_BYTES, token);
-    take_queries();
-  }
-#endif
   METHOD u32 wait() {
     halves.wait();
     return halves.stage * HALF_BYTES;
