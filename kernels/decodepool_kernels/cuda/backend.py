@@ -30,6 +30,10 @@ WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
+MOST_TURNED_UNITS = 2
+"""Units that a thread block of attention may take and turn their queries itself: it waits for those of each, where a
+launch ahead would have turned them all.
+"""
 
 
 class StepKind(Enum):
@@ -166,8 +170,8 @@ class CudaBackend:
         """Return the narrowest step that is prepared for so many rows, and of the kind that the step last placed is."""
         kind = StepKind.WIDE if self.inputs.has_wide_units else StepKind.ANY
         width = min(width for width, prepared in self._steps if width >= rows and prepared is kind)
-        is_alone = self.inputs.are_alone and (width, StepKind.ALONE) in self._steps
-        return width, StepKind.ALONE if is_alone else kind
+        turns = self.inputs.are_alone and self.inputs.units_each <= MOST_TURNED_UNITS
+        return width, StepKind.ALONE if turns and (width, StepKind.ALONE) in self._steps else kind
 
     @property
     def workspace_bytes(self) -> int:

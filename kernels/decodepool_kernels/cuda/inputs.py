@@ -38,7 +38,7 @@ MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 8
 UNIT_WORDS = 8
-ROWS, WANTED = range(2)
+ROWS, WANTED, UNITS = range(3)
 WIDE_UNITS = 6
 """Words of the header that the host reads too."""
 ANSWER_WORDS = 4
@@ -129,6 +129,11 @@ class StepInputs:
     def are_alone(self) -> bool:
         """Whether every row of the step last placed is a run of its own."""
         return self._are_alone
+
+    @property
+    def units_each(self) -> float:
+        """How many units of the step last placed a thread block of attention takes."""
+        return float(self.words[UNITS]) * self._cut.items / max(self._cut.blocks_at_once, 1)
 
     @property
     def has_wide_units(self) -> bool:
