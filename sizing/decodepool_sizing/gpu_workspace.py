@@ -131,7 +131,7 @@ def _uses(shape: ModelShape, rows: int, *, has_wide: bool) -> Uses:
         if index == 0:
             uses += [((), (table,))]
         mixed, mixed_planes, out = floats(size.queries), planes(size.queries), floats(size.embedding)
-        attend = [((q, k, v, table), (mixed,)), ((q,), (mixed,))][: 1 + has_wide]
+        attend = [((q,), (mixed,))] * (1 + has_wide)
         uses += [((q, k, v, table), (q,)), *attend, ((mixed,), (mixed_planes,)), ((mixed_planes,), (out,))]
         total, h = floats(size.embedding), planes(size.embedding)
         gate, up, gated = floats(size.feed_forward), floats(size.feed_forward), planes(size.feed_forward)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 import numpy as np
@@ -30,18 +29,6 @@ WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
-MOST_TURNED_UNITS = 2
-"""Units that a thread block of attention may take and turn their queries itself: it waits for those of each, where a
-launch ahead would have turned them all.
-"""
-
-
-class StepKind(Enum):
-    """What is known of a step's runs: nothing, that each is one row, or that some are long enough for wide units."""
-
-    ANY = auto()
-    ALONE = auto()
-    WIDE = auto()
 
 
 @dataclass(frozen=True)
@@ -104,7 +91,9 @@ class CudaBackend:
         self._workspace_bytes += self._draws.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
-            (width, kind): self._prepared(width, kind) for width in _widths(max_rows) for kind in self._kinds(width)
+            (width, wide): self._prepared(width, wide=wide)
+            for width in _widths(max_rows)
+            for wide in (False, True)[: 1 + (self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS)]
         }
         self._workspace_bytes += self._programs.allocated_bytes
         gpu.synchronize()
@@ -127,21 +116,8 @@ class CudaBackend:
         self._gpu.synchronize()
         return address
 
-    def _kinds(self, width: int) -> list[StepKind]:
-        """Return the kinds of steps that are prepared for so many rows."""
-        kinds = [StepKind.ANY]
-        if self._programs.turns(width) and self._settings.fused:
-            kinds.append(StepKind.ALONE)
-        if self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS:
-            kinds.append(StepKind.WIDE)
-        return kinds
-
-    def _launches(self, width: int, kind: StepKind) -> list[Launch]:
-        launches = self._programs.launches(width, wide=kind is StepKind.WIDE, alone=kind is StepKind.ALONE)
-        return [*launches, self._argmax(width)]
-
-    def _prepared(self, width: int, kind: StepKind) -> Callable[[], None]:
-        launches = self._launches(width, kind)
+    def _prepared(self, width: int, *, wide: bool) -> Callable[[], None]:
+        launches = [*self._programs.launches(width, wide=wide), self._argmax(width)]
         if self._settings.graphs:
             return self._gpu.captured(launches)
 
@@ -160,18 +136,17 @@ class CudaBackend:
 
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""
-        return self._launches(*self._width(rows))
+        width, wide = self._width(rows)
+        return [*self._programs.launches(width, wide=wide), self._argmax(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
         self._steps[self._width(rows)]()
 
-    def _width(self, rows: int) -> tuple[int, StepKind]:
-        """Return the narrowest step that is prepared for so many rows, and of the kind that the step last placed is."""
-        kind = StepKind.WIDE if self.inputs.has_wide_units else StepKind.ANY
-        width = min(width for width, prepared in self._steps if width >= rows and prepared is kind)
-        turns = self.inputs.are_alone and self.inputs.units_each <= MOST_TURNED_UNITS
-        return width, StepKind.ALONE if turns and (width, StepKind.ALONE) in self._steps else kind
+    def _width(self, rows: int) -> tuple[int, bool]:
+        """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
+        wide = self.inputs.has_wide_units
+        return min((width, has_wide) for width, has_wide in self._steps if width >= rows and has_wide == wide)
 
     @property
     def workspace_bytes(self) -> int:

@@ -38,7 +38,7 @@ MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 8
 UNIT_WORDS = 8
-ROWS, WANTED, UNITS = range(3)
+ROWS, WANTED = range(2)
 WIDE_UNITS = 6
 """Words of the header that the host reads too."""
 ANSWER_WORDS = 4
@@ -105,7 +105,6 @@ class StepInputs:
         self._tables = PageTables(tables, limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
-        self._are_alone = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -116,7 +115,6 @@ class StepInputs:
         changed = self._tables.place(runs)
         wanted = self._place_rows(rows)
         units, wide = self._place_units(runs, counts)
-        self._are_alone = len(rows.tokens) == len(runs)
         width = self._limits.table_width
         self.words[:WIDE_UNITS] = len(rows.tokens), wanted, units, UNITS_AT, self._tables_at, width
         self.words[WIDE_UNITS] = wide
@@ -124,16 +122,6 @@ class StepInputs:
         if changed:
             parts.append(range(self._tables_at + changed.start * width, self._tables_at + changed.stop * width))
         return parts
-
-    @property
-    def are_alone(self) -> bool:
-        """Whether every row of the step last placed is a run of its own."""
-        return self._are_alone
-
-    @property
-    def units_each(self) -> float:
-        """How many units of the step last placed a thread block of attention takes."""
-        return float(self.words[UNITS]) * self._cut.items / max(self._cut.blocks_at_once, 1)
 
     @property
     def has_wide_units(self) -> bool:

@@ -39,6 +39,7 @@ from decodepool_kernels.cuda.switches import LOG2_E, switch_defines, switches_of
 
 PAIR_THREADS = 128
 WIDE_THREADS = 384
+GATE_WARPS = 16
 
 
 @dataclass
@@ -223,7 +224,7 @@ class Lowering:
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
         operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
-        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        defines, threads = {"PLANES": planes, **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
@@ -310,9 +311,8 @@ class Lowering:
     def _attention(self, op: g.Attention) -> None:
         head_dim, layer = op.q.width // op.heads, pointer(self.pages.layers[op.layer].address)
         turns = [self._turning.get(op.q), self._turning.get(op.k)]
-        turned: Record | None = None
         if turns[0] is not None and turns[1] is not None and turns[0].rotation == turns[1].rotation:
-            turned = self._rope_append(op, turns[0].rotation, layer)
+            self._rope_append(op, turns[0].rotation, layer)
         else:
             self._append(op, head_dim, layer)
         q, out = self.value(op.q), self._place(op.out)
@@ -320,7 +320,7 @@ class Lowering:
         partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
         heads = (ctypes.c_int(op.heads), ctypes.c_int(op.kv_heads), ctypes.c_float(op.scale * LOG2_E))
         source = (q, ctypes.c_longlong(self._stride(op.q.width)), layer)
-        self._attend("attention", op, (*source, *to, *partials, *heads), threads=PAIR_THREADS, turned=turned)
+        self._attend("attention", op, (*source, *to, *partials, *heads), threads=PAIR_THREADS)
         if self.scratch.turns:
             totals = (pointer(self.scratch.total_o), pointer(self.scratch.total_ml), pointer(self.scratch.turns))
             self._attend("attention_wide", op, (*source, *to, *totals, *heads), threads=WIDE_THREADS)
@@ -328,13 +328,16 @@ class Lowering:
         if not self.fused:
             self.value(op.out)
 
-    def _attend(self, kernel: str, op: g.Attention, operands: Sequence[Operand], **rest: Any) -> None:
-        turned: Record | None = rest.get("turned")
+    def _attend(self, kernel: str, op: g.Attention, operands: Sequence[Operand], *, threads: int) -> None:
         operands = (*operands, pointer(self.step), switches_of(op, self._vector(op.sinks)))
-        defines = {"HEAD_DIM": op.q.width // op.heads, "KV_BITS": self.pages.kv_bits, **switch_defines(op)}
+        defines = {"HEAD_DIM": op.q.width // op.heads, **self._kv_bits, **switch_defines(op)}
         defines["SOFT_CAP"] = int(op.soft_cap is not None)
-        reads = (self._place(op.q),) if turned is None else turned.reads[:4]
-        self._emit(kernel, operands, reads, (self._place(op.out),), defines=defines, **rest)
+        reads, writes = (self._place(op.q),), (self._place(op.out),)
+        self._emit(kernel, operands, reads, writes, threads=threads, defines=defines)
+
+    @property
+    def _kv_bits(self) -> dict[str, int]:
+        return {"KV_BITS": self.pages.kv_bits}
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
@@ -360,10 +363,10 @@ class Lowering:
         k, v = self.value(op.k), self.value(op.v)
         sizes = (ctypes.c_longlong(self._stride(op.k.width)), ctypes.c_int(op.kv_heads), ctypes.c_int(head_dim))
         grid = elements(op.k.width, PAIR_THREADS * (4 if self.pages.kv_bits == KV_BITS["f16"] else 1))
-        operands, defines = (k, v, *sizes, layer, pointer(self.step)), {"KV_BITS": self.pages.kv_bits}
-        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=defines)
+        operands = (k, v, *sizes, layer, pointer(self.step))
+        self._emit("append", operands, (k, v), (), grid=grid, threads=PAIR_THREADS, defines=self._kv_bits)
 
-    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> Record:
+    def _rope_append(self, op: g.Attention, rotation: g.Rotation, layer: ctypes.c_void_p) -> None:
         """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
         del self._turning[op.q], self._turning[op.k]
         apart, (q, k, v) = self._taken(op.q, op.k, op.v)
@@ -376,9 +379,8 @@ class Lowering:
         grid = elements(heads * head_dim // 2, PAIR_THREADS)
         if self.pages.kv_bits != KV_BITS["f16"]:
             grid, threads = elements(heads, 1), head_dim
-        reads, defines = (q, k, v, table), {"KV_BITS": self.pages.kv_bits}
+        reads, defines = (q, k, v, table), self._kv_bits
         self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines, takes=apart)
-        return self.records[-1]
 
     def _logits(self, op: g.Logits) -> None:
         matrix, graph = self.weights.matrices[op.matrix.name], op.x.graph

@@ -9,7 +9,7 @@ from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
-from decodepool_kernels.cuda.attention_programs import Turning, narrow_ring, wide_ring
+from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
@@ -29,8 +29,6 @@ from decodepool_kernels.cuda.products import (
 )
 from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record
 
-HALF = 8
-"""Which of rope_append's operands counts the pairs that turn."""
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
@@ -64,30 +62,20 @@ class Programs:
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool, alone: bool = False) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
-        `alone` where every row is a run of its own.
-        """
+    def launches(self, rows: int, *, wide: bool) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
         records = [record for record in self._records if wide or record.kernel != "attention_wide"]
         self._left = {}
-        turned = [record.turned for record in records if alone and self.turns(rows) and _can_turn(record)]
-        kept = [record for record in records if not any(record is other for other in turned)]
-        return [launch for record in kept for launch in self._launches(record, rows, turns=bool(turned))]
+        return [launch for record in records for launch in self._launches(record, rows)]
 
-    def turns(self, rows: int) -> bool:
-        """Whether attention turns the queries and keys of so many rows itself, where each is a run of its own: with a
-        copy engine, and while products leave no slices apart.
-        """
-        return rows < FEWEST_WIDE_ROWS and self._gpu.capability >= COPY_ENGINE_CAPABILITY
-
-    def _launches(self, record: Record, rows: int, *, turns: bool) -> list[Launch]:
+    def _launches(self, record: Record, rows: int) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
-            return [self._attention(record, arguments, turns=turns and _can_turn(record))]
+            return [self._attention(record, arguments)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -214,19 +202,12 @@ class Programs:
             )
         return parts
 
-    def _attention(self, record: Record, arguments: tuple[Operand, ...], *, turns: bool) -> Launch:
+    def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
-        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TURNING": int(turns)}
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
-        arguments = (*arguments, self._turning(record.turned) if turns and record.turned is not None else Turning())
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
-
-    def _turning(self, turned: Record) -> Turning:
-        _, _, k, v, stride, *_, half, interleaved, table, _, _ = (
-            self._placed(operand).value for operand in turned.operands
-        )
-        return Turning(k, v, stride, table, half, interleaved)
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
@@ -238,11 +219,6 @@ class Programs:
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand
-
-
-def _can_turn(record: Record) -> bool:
-    """Whether attention can do what `turned` does: the copy engine takes rows of the table of whole 16 bytes."""
-    return record.turned is not None and record.turned.operands[HALF].value % 2 == 0
 
 
 def _weight_bytes(record: Record) -> int:

@@ -85,8 +85,7 @@ class Apart:
 @dataclass(frozen=True)
 class Record:
     """One launch with its operands still symbolic. `grid` gives the blocks for a number of rows, None where they follow
-    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them. `turned` is
-    the record whose work attention can do itself where every row is a run of its own.
+    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them.
     """
 
     kernel: str
@@ -99,7 +98,6 @@ class Record:
     parts: tuple[PartOperands, ...] = ()
     leaves: Apart | None = None
     takes: Apart | None = None
-    turned: Record | None = None
 
 
 def pointer(address: int) -> ctypes.c_void_p:

@@ -3,8 +3,6 @@
 #pragma once
 #include "pages.cuh"
 
-#define APPENDED_DIMS (KV_BITS == 8 ? 1 : 4)  // a thread
-
 #define LARGEST_SCALE 515.5f  // 127 times it is still an f16
 
 // One value of 32 that a warp holds; its element is f16(scale x code).
@@ -25,33 +23,10 @@ DEVICE void put_quantised(u8* half, int head_dim, int token, int dim, int at, fl
   if (dim % QUANT_DIMS == 0) *(u16*)(half + scale_at(head_dim, token, dim)) = (u16)f16_pair(scale, 0.f);
 }
 
-#if KV_BITS == 8
-// A dim of a token's key and value, by warps of 32 dims, ready for the halves of its page.
-struct Appended {
-  bool is_lost;
-  Quantised key, value;
-  METHOD Appended(float k, float v) : is_lost(__any_sync(~0u, v != v)), key(k, is_lost), value(is_lost ? 0.f : v, false) {}
-  METHOD void put(u8* keys, u8* values, int head_dim, int token, int dim) const {
-    put_quantised(keys, head_dim, token, dim, code_at(token, dim, head_dim / 16), key.scale, key.code);
-    put_quantised(values, head_dim, token, dim, code_at(dim, token, PAGE_TOKENS / 16), value.scale, value.code);
-  }
-};
-#else
-DEVICE bool is_nan(float4 v) { return v.x != v.x || v.y != v.y || v.z != v.z || v.w != v.w; }
-
-DEVICE uint2 halves_of(float4 v) { return make_uint2(f16_pair(saturated(v.x), saturated(v.y)), f16_pair(saturated(v.z), saturated(v.w))); }
-
-// Four dims of a token's key and value, ready for the halves of its page.
-struct Appended {
-  uint2 key, value;
-  METHOD Appended(float4 k, float4 v) {
-    const bool is_lost = is_nan(v);
-    key = halves_of(is_lost ? make_float4(NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER, NOT_A_NUMBER) : k);
-    value = halves_of(is_lost ? make_float4(0.f, 0.f, 0.f, 0.f) : v);
-  }
-  METHOD void put(u8* keys, u8* values, int head_dim, int token, int dim) const {
-    const int at = chunk_at(head_dim, token, dim >> 3) + (dim & 7) * 2;
-    *(uint2*)(keys + at) = key, *(uint2*)(values + at) = value;
-  }
-};
-#endif
+// A dim of a token's key and value, by warps of 32 dims.
+DEVICE void append_quantised(u8* page, int head_dim, int token, int dim, float key, float value) {
+  const bool is_lost = __any_sync(~0u, value != value);
+  const Quantised k(key, is_lost), v(is_lost ? 0.f : value, false);
+  put_quantised(page, head_dim, token, dim, code_at(token, dim, head_dim / 16), k.scale, k.code);
+  put_quantised(page + head_page_bytes(head_dim), head_dim, token, dim, code_at(dim, token, PAGE_TOKENS / 16), v.scale, v.code);
+}

@@ -186,14 +186,14 @@ struct Results {
 };
 
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
-attention(const float* q, i64 q_stride, u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
-          const int* step, Switches switches, const __grid_constant__ Turning turning) {
+attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
+          const int* step, Switches switches) {
   extern __shared__ __align__(1024) u8 slots[];
   __shared__ Meeting meeting;
   __shared__ Shared shared;
   let_next_start();
   const int group = heads / kv_heads, head_tiles = (group + COLUMNS - 1) / COLUMNS;
-  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, switches, turning};
+  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, switches};
   const Results results = {out, out_stride, partial_o, partial_ml, heads};
   Incoming incoming(geometry, slots, shared);
 #if HAS_COPY_ENGINE
@@ -216,9 +216,6 @@ attention(const float* q, i64 q_stride, u8* layer, float* out, i64 out_stride, f
     a.total.clear();
     a.running.clear();
     for (int b = 0; b < unit.blocks; b++) {
-#if TURNS
-      if (unit.block + b == unit.fresh) incoming.append(unit, slots);
-#endif
       a.multiply_keys(slots + incoming.wait(), (unit.block + b) * PAGE_TOKENS, columns, switches, meeting);
       incoming.done();
       meet_workers();

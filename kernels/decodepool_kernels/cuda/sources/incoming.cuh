@@ -4,7 +4,6 @@
 #include "pages.cuh"
 #include "pipe.cuh"
 #include "ring.cuh"
-#include "rotate.cuh"
 #include "switches.cuh"
 
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
@@ -12,31 +11,19 @@
 #define WORKERS 128
 #define ATTENTION_THREADS (WORKERS + (HAS_COPY_ENGINE ? 32 : 0))
 #define QUERY_STRIDE (HEAD_DIM + 8)
-#define TURNS (TURNING && HAS_COPY_ENGINE)
 
 struct Unit {
   int row, rows, block, blocks, chunk, fresh, kv_head, first_head, heads;
-
-  METHOD bool has_newest() const { return fresh < block + blocks; }
-};
-
-// What rows that are runs of their own bring as their product left it (TURNING). The host's twin is attention_programs.Turning.
-struct Turning {
-  const float *k, *v;
-  i64 stride;
-  const float2* table;
-  int half, interleaved;
 };
 
 // What every unit of a launch shares.
 struct Geometry {
   const float* q;
   i64 q_stride;
-  u8* layer;
+  const u8* layer;
   const int* step;
   int kv_heads, group, head_tiles, items;
   const Switches& switches;
-  const Turning& turning;
 
   // A unit without the blocks that none of its rows sees; none may be left.
   METHOD Unit at(int item) const {
@@ -87,9 +74,7 @@ struct Feed {
 
 DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
-#if TURNS
-#include "turning.cuh"
-#elif HAS_COPY_ENGINE
+#if HAS_COPY_ENGINE
 struct Asked {
   Unit unit;
   int padding[3];

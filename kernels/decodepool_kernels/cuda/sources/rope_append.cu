@@ -14,6 +14,16 @@
 #define BLOCKS 10  // an SM
 #endif
 
+struct Pair {
+  int a, b;
+};
+
+// The dims of pair `i` of a head: those that turn together, then the others two by two.
+DEVICE Pair pair_of(int i, int half, int interleaved) {
+  if (i >= half || interleaved) return {2 * i, 2 * i + 1};
+  return {i, i + half};
+}
+
 #if KV_BITS == 16
 DEVICE void put(u8* page, int token, Pair dims, int head_dim, float a, float b) {
   const u32 halves = f16_pair(saturated(a), saturated(b));
@@ -72,7 +82,7 @@ rope_append(float* q, i64 q_stride, const float* k, const float* v, i64 kv_strid
     staged[dims.a] = make_float2(key.x, value.x), staged[dims.b] = make_float2(key.y, value.y);
   }
   __syncthreads();
-  Appended(staged[i].x, staged[i].y).put(page, page + head_page_bytes(head_dim), head_dim, token, i);
+  append_quantised(page, head_dim, token, i, staged[i].x, staged[i].y);
 #else
   float2 key = pair_at(keys, from, dims), value = pair_at(values, from, dims);
   if (i < half) key = rotated(key.x, key.y, turn);
