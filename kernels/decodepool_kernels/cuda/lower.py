@@ -37,9 +37,7 @@ from decodepool_kernels.cuda.records import (
 )
 from decodepool_kernels.cuda.switches import LOG2_E, switch_defines, switches_of
 
-PAIR_THREADS = 128
-WIDE_THREADS = 384
-GATE_WARPS = 16
+PAIR_THREADS, WIDE_THREADS, GATE_WARPS = 128, 384, 16
 
 
 @dataclass
