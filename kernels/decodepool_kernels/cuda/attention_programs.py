@@ -10,6 +10,8 @@ from decodepool_kernels.cuda.wide_units import PLACES
 
 MOST_STAGES = 8
 FEWEST_STAGES = 3
+NARROW_RING_BYTES = 64 << 10
+"""Halves on their way are enough beyond it, and the next product's blocks find room beside attention's."""
 STATIC_SHARED_BYTES = 4096
 """More than what the programs share of their own, beside queries."""
 QUERY_SLOTS, QUERY_PADDING = 2, 16
@@ -39,7 +41,7 @@ def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
     blocks = SMALL_HALF_BLOCKS if half_bytes <= SMALL_HALF_BYTES else 2
     queries = QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
     fitting = (shared_bytes // blocks - STATIC_SHARED_BYTES - queries) // half_bytes
-    stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting))
+    stages = max(FEWEST_STAGES, min(MOST_STAGES, NARROW_RING_BYTES // half_bytes, fitting))
     return RingCut(blocks, stages, stages * half_bytes)
 
 

@@ -28,14 +28,14 @@ def held(width: int) -> dict[str, int]:
     return {"ITEMS": -(-width // SLICE_STRIDE)}
 
 
-def slice_threads(width: int) -> int:
-    """Return the threads of a block that holds one slice of such a row: a warp a group of 128, up to 8."""
-    return 32 * min(8, -(-width // SLICE_STRIDE))
+def slice_threads(width: int, most_warps: int = 8) -> int:
+    """Return the threads of a block that holds one slice of such a row: a warp a group of 128, up to `most_warps`."""
+    return 32 * min(most_warps, -(-width // SLICE_STRIDE))
 
 
-def slice_held(width: int) -> dict[str, int]:
-    """Return the define of kernels that hold one slice of a row in a block's registers."""
-    return {"ITEMS": -(-width // (SLICE_STRIDE * slice_threads(width) // 32))}
+def slice_held(width: int, most_warps: int = 8) -> dict[str, int]:
+    """Return the define of kernels that hold one slice of a row in the registers of so many warps."""
+    return {"ITEMS": -(-width // (SLICE_STRIDE * slice_threads(width, most_warps) // 32))}
 
 
 def elements(count: int, each: int) -> Grid:

@@ -37,8 +37,7 @@ from decodepool_kernels.cuda.records import (
 )
 from decodepool_kernels.cuda.switches import LOG2_E, switch_defines, switches_of
 
-PAIR_THREADS = 128
-WIDE_THREADS = 384
+PAIR_THREADS, WIDE_THREADS, GATE_WARPS = 128, 384, 16
 
 
 @dataclass
@@ -223,7 +222,7 @@ class Lowering:
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
         operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
-        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        defines, threads = {"PLANES": planes, **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:

@@ -128,7 +128,5 @@ DEVICE float warp_sum(float value) {
   return value;
 }
 
-DEVICE float warp_largest(float value) {
-  UNROLL for (int step = 16; step; step >>= 1) value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
-  return value;
-}
+// The largest of a warp's magnitudes: floats that are not negative are ordered as their bits are.
+DEVICE float warp_largest(float magnitude) { return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(magnitude))); }

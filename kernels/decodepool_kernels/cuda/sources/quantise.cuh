@@ -54,19 +54,18 @@ template <class Load> DEVICE void hold(float4 (&v)[ITEMS], const Hold& h, int wi
 DEVICE float largest_held(const float4 (&v)[ITEMS]) {
   float largest = 0.f;
   UNROLL for (int i = 0; i < ITEMS; i++)
-    largest = fmaxf(fmaxf(largest, fmaxf(fabsf(v[i].x), fabsf(v[i].y))), fmaxf(fabsf(v[i].z), fabsf(v[i].w)));
+    largest = fmaxf(largest, fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)), fmaxf(fabsf(v[i].z), fabsf(v[i].w))));
   return warp_largest(largest);
 }
 
 // The same of all warps of a block, which hold one slice.
 DEVICE float largest_of_block(const float4 (&v)[ITEMS], const Hold& h) {
-  __shared__ float warps[8];
+  __shared__ float warps[32];
+  const int lane = threadIdx.x & 31;
   const float own = largest_held(v);
-  if ((threadIdx.x & 31) == 0) warps[h.warp] = own;
+  if (lane == 0) warps[h.warp] = own;
   __syncthreads();
-  float largest = 0.f;
-  for (int warp = 0; warp < h.warps; warp++) largest = fmaxf(largest, warps[warp]);
-  return largest;
+  return warp_largest(lane < h.warps ? warps[lane] : 0.f);
 }
 
 // Write what a warp holds of a slice whose largest magnitude is `largest`.

@@ -3,7 +3,7 @@
 #include "silu.cuh"
 #include "step.cuh"
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(512)
 swiglu_quantise(const float* gate, const float* up, i64 stride, int width, u8* target, int columns, const int* step) {
   let_next_start();
   const int row = blockIdx.x;
