@@ -33,7 +33,7 @@ TESTS = (
     "tests/gpu/test_sessions.py::test_reading_leaves_the_exclusive_or_of_every_word",
 )
 UNFIT = {("racecheck", f"{MODELS}[{IN_CLUSTERS}]")}
-"""What a tool cannot run: racecheck ends with an internal error where a block writes to another's shared memory."""
+"""What a tool cannot run: racecheck ends with an internal error in a step that draws in clusters."""
 FOUND = 86
 """What the sanitizer exits with where it found something."""
 SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+)", re.MULTILINE)

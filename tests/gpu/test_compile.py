@@ -82,7 +82,7 @@ def log_of(source: str, defines: compiling.Defines) -> str:
     options += [f"-D{name}={value}" for name, value in defines.items()]
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS
-    log = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
+    log: bytes = b" " * nvrtc.nvrtcGetProgramLogSize(program)[1]
     nvrtc.nvrtcGetProgramLog(program, log)
     assert b"Used" in log
     return log.decode()

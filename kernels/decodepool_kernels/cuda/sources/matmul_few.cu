@@ -137,7 +137,7 @@ DEVICE void fold_short(float (&acc)[ROW_TILES][1][4], const u8* slot, int count,
   }
 }
 
-// A slice's sums, for the warp that folds.
+// A slice's sums, for the warp that folds; every lane arrives with its own.
 DEVICE void keep_sums(SumsPipe& pipe, Kept* all, const float (&acc)[ROW_TILES][1][4], int slice, int team) {
   const int lane = threadIdx.x & 31;
   Kept* sums = all + pipe.stage * UNIT_SUMS + lane;
