@@ -10,8 +10,10 @@ from decodepool_kernels.cuda.wide_units import PLACES
 
 MOST_STAGES = 8
 FEWEST_STAGES = 3
+MOST_NARROW_BYTES = 64 << 10
+"""Of the narrow program's ring: what is deeper hides nothing more, and keeps the kernels next to it off the SM."""
 STATIC_SHARED_BYTES = 6144
-"""More than what the programs share of their own, beside queries."""
+"""More than what the programs share of their own, beside queries, and what small kernels hold on the same SM."""
 QUERY_SLOTS, QUERY_PADDING = 2, 16
 """Units whose queries the narrow program keeps at hand (incoming.cuh), and more floats than lie beside each."""
 SMALL_HALF_BYTES = 9 << 10
@@ -40,7 +42,7 @@ def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
     blocks = SMALL_HALF_BLOCKS[kv_bits] if half_bytes <= SMALL_HALF_BYTES else 2
     queries = QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
     fitting = (shared_bytes // blocks - STATIC_SHARED_BYTES - queries) // half_bytes
-    stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting))
+    stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting, MOST_NARROW_BYTES // half_bytes))
     return RingCut(blocks, stages, stages * half_bytes)
 
 
