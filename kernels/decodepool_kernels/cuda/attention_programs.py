@@ -10,14 +10,15 @@ from decodepool_kernels.cuda.wide_units import PLACES
 
 MOST_STAGES = 8
 FEWEST_STAGES = 3
-NARROW_RING_BYTES = 64 << 10
-"""Halves on their way are enough beyond it, and the next product's blocks find room beside attention's."""
-STATIC_SHARED_BYTES = 4096
-"""More than what the programs share of their own, beside queries."""
+MOST_NARROW_BYTES = 64 << 10
+"""Of the narrow program's ring: what is deeper hides nothing more, and keeps the kernels next to it off the SM."""
+STATIC_SHARED_BYTES = 6144
+"""More than what the programs share of their own, beside queries, and what small kernels hold on the same SM."""
 QUERY_SLOTS, QUERY_PADDING = 2, 16
 """Units whose queries the narrow program keeps at hand (incoming.cuh), and more floats than lie beside each."""
-SMALL_HALF_BYTES, SMALL_HALF_BLOCKS = 9 << 10, 3
-"""Halves of a page so small that so many thread blocks share an SM, in place of two."""
+SMALL_HALF_BYTES = 9 << 10
+SMALL_HALF_BLOCKS = {KV_BITS["f16"]: 3, KV_BITS["q8_0"]: 4}
+"""Thread blocks that share an SM where halves of a page are so small, in place of two."""
 WORKERS = 256
 """Threads of a block of the wide program that hold a total."""
 RAW_STAGES = 4
@@ -38,10 +39,10 @@ class RingCut:
 def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
     """Return how `attention` runs on SMs whose blocks may have `shared_bytes`."""
     half_bytes = head_page_bytes(head_dim, kv_bits)
-    blocks = SMALL_HALF_BLOCKS if half_bytes <= SMALL_HALF_BYTES else 2
+    blocks = SMALL_HALF_BLOCKS[kv_bits] if half_bytes <= SMALL_HALF_BYTES else 2
     queries = QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
     fitting = (shared_bytes // blocks - STATIC_SHARED_BYTES - queries) // half_bytes
-    stages = max(FEWEST_STAGES, min(MOST_STAGES, NARROW_RING_BYTES // half_bytes, fitting))
+    stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting, MOST_NARROW_BYTES // half_bytes))
     return RingCut(blocks, stages, stages * half_bytes)
 
 

@@ -18,15 +18,17 @@ struct Quantised {
   }
 };
 
-DEVICE void put_quantised(u8* half, int head_dim, int token, int dim, int at, float scale, int code) {
+// `at` is the code's place, `scale_at` that of its scale.
+DEVICE void put_quantised(u8* half, int head_dim, int dim, int at, int scale_at, float scale, int code) {
   half[at] = (u8)(code + 128);
-  if (dim % QUANT_DIMS == 0) *(u16*)(half + scale_at(head_dim, token, dim)) = (u16)f16_pair(scale, 0.f);
+  if (dim % QUANT_DIMS == 0) ((u16*)(half + PAGE_TOKENS * head_dim))[scale_at] = (u16)f16_pair(scale, 0.f);
 }
 
 // A dim of a token's key and value, by warps of 32 dims.
 DEVICE void append_quantised(u8* page, int head_dim, int token, int dim, float key, float value) {
   const bool is_lost = __any_sync(~0u, value != value);
   const Quantised k(key, is_lost), v(is_lost ? 0.f : value, false);
-  put_quantised(page, head_dim, token, dim, code_at(token, dim, head_dim / 16), k.scale, k.code);
-  put_quantised(page + head_page_bytes(head_dim), head_dim, token, dim, code_at(dim, token, PAGE_TOKENS / 16), v.scale, v.code);
+  u8* values = page + head_page_bytes(head_dim);
+  put_quantised(page, head_dim, dim, code_at(token, dim, head_dim / 16), key_scale_at(head_dim, token, dim), k.scale, k.code);
+  put_quantised(values, head_dim, dim, code_at(dim, token, PAGE_TOKENS / 16), value_scale_at(token, dim), v.scale, v.code);
 }

@@ -10,7 +10,7 @@
 
 #define STEPS (HEAD_DIM / 16)
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
-#define P_STRIDE 72
+#define STEPS_AT_ONCE (KV_BITS == 8 ? 2 : 1)  // whose operands one load brings
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
@@ -22,22 +22,22 @@ DEVICE void load_transposed(u32 (&r)[4], u32 at) {
 }
 #endif
 
-// 16 tokens' keys, 16 dims from 16 step on; and 16 dims of values, 16 tokens: the first operands of the products.
-DEVICE void load_keys(u32 (&k)[4], const u8* half, int tokens, int step) {
+// 16 tokens' keys, 16 dims from 16 step on; and 16 dims of values, 16 tokens: the first operands of STEPS_AT_ONCE products.
+DEVICE void load_keys(u32 (&k)[STEPS_AT_ONCE][4], const u8* half, int tokens, int step) {
 #if KV_BITS == 8
   widen_keys(k, half, HEAD_DIM, tokens, step);
 #else
   const int lane = threadIdx.x & 31;
-  load_matrices(k, shared_address(half) + chunk_at(HEAD_DIM, tokens * 16 + (lane & 15), 2 * step + (lane >> 4)));
+  load_matrices(k[0], shared_address(half) + chunk_at(HEAD_DIM, tokens * 16 + (lane & 15), 2 * step + (lane >> 4)));
 #endif
 }
 
-DEVICE void load_values(u32 (&v)[4], const u8* half, int dims, int step) {
+DEVICE void load_values(u32 (&v)[STEPS_AT_ONCE][4], const u8* half, int dims, int step) {
 #if KV_BITS == 8
   widen_values(v, half, HEAD_DIM, dims, step);
 #else
   const int lane = threadIdx.x & 31;
-  load_transposed(v, shared_address(half) + chunk_at(HEAD_DIM, step * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)));
+  load_transposed(v[0], shared_address(half) + chunk_at(HEAD_DIM, step * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)));
 #endif
 }
 
@@ -54,11 +54,14 @@ struct State {
   }
 };
 
-// What the warps show each other of a block.
+// What the warps show each other of a block: largest scores, and weights as the second operand of 16 tokens has them, [high, high, low, low] a lane.
 struct Meeting {
   __align__(16) float largest[COLUMNS][4];
-  __align__(16) u16 weights[2 * COLUMNS][P_STRIDE];
+  uint4 weights[PAGE_TOKENS / 16][32];
 };
+
+// Where the weights of the two tokens 2 pair, ... of a column stand: exchanged by column, so that lanes write and read to different banks.
+DEVICE int weights_at(int column, int pair) { return (4 * column + pair) ^ (column & 6); }
 
 // Two columns of a lane: rows of the step, and query heads.
 struct Columns {
@@ -76,31 +79,41 @@ struct Columns {
   }
 };
 
+// A unit's queries as the second operand of a step has them, [high, high, low, low] a lane, in place of what they are made of.
+DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scale) {
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  UNROLL for (int column = 2 * warp; column < 2 * warp + 2; column++)
+    UNROLL for (int first = 0; first < STEPS; first += 8) {
+      const int step = first + (lane >> 2);
+      const float* from = incoming.query(unit, column) + 16 * step + 2 * (lane & 3);
+      const bool is_live = column < unit.rows * unit.heads && step < STEPS;
+      const float2 v = is_live ? *(const float2*)from : make_float2(0.f, 0.f), w = is_live ? *(const float2*)(from + 8) : make_float2(0.f, 0.f);
+      uint4 q;
+      split(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale), q.x, q.z);
+      split(__fmul_rn(w.x, scale), __fmul_rn(w.y, scale), q.y, q.w);
+      __syncwarp();
+      if (step < STEPS) *(uint4*)(incoming.kept(column) + 16 * step + 4 * (lane & 3)) = q;
+    }
+  meet_workers();
+}
+
 struct Attending {
-  u32 query[STEPS][4];
   State total, running, block;
   float scores[4];
 
-  METHOD void load_queries(const Incoming& incoming, const Unit& unit, float scale) {
-    const int lane = threadIdx.x & 31, column = lane >> 2;
-    const float* from = incoming.query(unit, column) + 2 * (lane & 3);
-    const bool is_live = column < unit.rows * unit.heads;
-    UNROLL for (int i = 0; i < STEPS; i++)
-      UNROLL for (int j = 0; j < 2; j++) {
-        const float2 v = is_live ? *(const float2*)(from + i * 16 + j * 8) : make_float2(0.f, 0.f);
-        split(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale), query[i][2 * j], query[i][2 * j + 1]);
-      }
-  }
-
   // A warp's 16 tokens against every column, and the largest score of each.
-  METHOD void multiply_keys(const u8* half, int first_token, const Columns& columns, const Switches& switches, Meeting& meeting) {
+  METHOD void multiply_keys(const u8* half, const Incoming& incoming, int first_token, const Columns& columns, const Switches& switches, Meeting& meeting) {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
+    const float* queries = incoming.kept(lane >> 2) + 4 * (lane & 3);
     UNROLL for (int i = 0; i < 4; i++) scores[i] = 0.f;
-    UNROLL for (int i = 0; i < STEPS; i++) {
-      u32 k[4];
-      load_keys(k, half, warp, i);
-      multiply_f16(scores, k[0], k[1], k[2], k[3], query[i][0], query[i][2]);
-      multiply_f16(scores, k[0], k[1], k[2], k[3], query[i][1], query[i][3]);
+    UNROLL for (int first = 0; first < STEPS; first += STEPS_AT_ONCE) {
+      u32 k[STEPS_AT_ONCE][4];
+      load_keys(k, half, warp, first);
+      UNROLL for (int i = 0; i < STEPS_AT_ONCE; i++) {
+        const uint4 q = *(const uint4*)(queries + 16 * (first + i));
+        multiply_f16(scores, k[i][0], k[i][1], k[i][2], k[i][3], q.x, q.y);
+        multiply_f16(scores, k[i][0], k[i][1], k[i][2], k[i][3], q.z, q.w);
+      }
     }
     if (SOFT_CAP) UNROLL for (int i = 0; i < 4; i++) scores[i] = switches.capped(scores[i]);
     UNROLL for (int e = 0; e < 2; e++) {
@@ -115,17 +128,21 @@ struct Attending {
   }
 
   METHOD void weigh(Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = 2 * (lane & 3);
+    u32 high[2], low[2];
     UNROLL for (int e = 0; e < 2; e++) {
-      const int column = 2 * (lane & 3) + e;
-      const float4 v = *(const float4*)meeting.largest[column];
+      const float4 v = *(const float4*)meeting.largest[column + e];
       block.m[e] = fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
       const float m = block.m[e] == MINUS_INFINITY ? 0.f : block.m[e];
-      u32 high, low;
-      split(power_of_2(__fsub_rn(scores[e], m)), power_of_2(__fsub_rn(scores[2 + e], m)), high, low);
-      u16* to = &meeting.weights[column][warp * 16 + (lane >> 2)];
-      to[0] = (u16)high, to[8] = (u16)(high >> 16);
-      to[COLUMNS * P_STRIDE] = (u16)low, to[COLUMNS * P_STRIDE + 8] = (u16)(low >> 16);
+      split(power_of_2(__fsub_rn(scores[e], m)), power_of_2(__fsub_rn(scores[2 + e], m)), high[e], low[e]);
+    }
+    // Lanes 4 apart have neighbouring tokens: one takes the high halves of both, the other the low ones.
+    const bool is_odd = lane & 4;
+    UNROLL for (int e = 0; e < 2; e++) {
+      const u32 kept = is_odd ? low[e] : high[e], given = __shfl_xor_sync(~0u, is_odd ? high[e] : low[e], 4);
+      const u32 first = is_odd ? given : kept, second = is_odd ? kept : given;
+      uint2* to = (uint2*)&meeting.weights[warp][weights_at(column + e, lane >> 3)] + is_odd;
+      *to = make_uint2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
     }
   }
 
@@ -134,18 +151,23 @@ struct Attending {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     float sums[4] = {0.f, 0.f, 0.f, 0.f};
     UNROLL for (int n = 0; n < WARP_TILES; n++) UNROLL for (int i = 0; i < 4; i++) block.o[n][i] = 0.f;
-    UNROLL for (int k = 0; k < PAGE_TOKENS / 16; k++) {
-      const u32 *high = (const u32*)&meeting.weights[lane >> 2][k * 16 + 2 * (lane & 3)], *low = high + COLUMNS * P_STRIDE / 2;
+    UNROLL for (int first = 0; first < PAGE_TOKENS / 16; first += STEPS_AT_ONCE) {
+      uint4 p[STEPS_AT_ONCE];
+      UNROLL for (int i = 0; i < STEPS_AT_ONCE; i++) {
+        p[i] = meeting.weights[first + i][weights_at(lane >> 2, lane & 3)];
+        multiply_f16(sums, ONES, ONES, ONES, ONES, p[i].x, p[i].y);
+        multiply_f16(sums, ONES, ONES, ONES, ONES, p[i].z, p[i].w);
+      }
       UNROLL for (int n = 0; n < WARP_TILES; n++) {
         const int tile = warp + 4 * n;
-        if (tile >= STEPS) break;
-        u32 v[4];
-        load_values(v, half, tile, k);
-        multiply_f16(block.o[n], v[0], v[1], v[2], v[3], high[0], high[4]);
-        multiply_f16(block.o[n], v[0], v[1], v[2], v[3], low[0], low[4]);
+        if (STEPS % 4 && tile >= STEPS) break;  // a branch keeps chains apart, so none where every warp has its tiles
+        u32 v[STEPS_AT_ONCE][4];
+        load_values(v, half, tile, first);
+        UNROLL for (int i = 0; i < STEPS_AT_ONCE; i++) {
+          multiply_f16(block.o[n], v[i][0], v[i][1], v[i][2], v[i][3], p[i].x, p[i].y);
+          multiply_f16(block.o[n], v[i][0], v[i][1], v[i][2], v[i][3], p[i].z, p[i].w);
+        }
       }
-      multiply_f16(sums, ONES, ONES, ONES, ONES, high[0], high[4]);
-      multiply_f16(sums, ONES, ONES, ONES, ONES, low[0], low[4]);
     }
     block.l[0] = sums[0], block.l[1] = sums[1];
   }
@@ -188,7 +210,7 @@ struct Results {
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
           const int* step, Switches switches) {
-  extern __shared__ __align__(1024) u8 slots[];
+  extern __shared__ __align__(128) u8 slots[];
   __shared__ Meeting meeting;
   __shared__ Shared shared;
   let_next_start();
@@ -211,12 +233,11 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
       continue;
     }
     const Columns columns(unit, step);
-    a.load_queries(incoming, unit, scale);
-    incoming.take_queries();
+    split_queries(incoming, unit, scale);
     a.total.clear();
     a.running.clear();
     for (int b = 0; b < unit.blocks; b++) {
-      a.multiply_keys(slots + incoming.wait(), (unit.block + b) * PAGE_TOKENS, columns, switches, meeting);
+      a.multiply_keys(slots + incoming.wait(), incoming, (unit.block + b) * PAGE_TOKENS, columns, switches, meeting);
       incoming.done();
       meet_workers();
       a.weigh(meeting);
@@ -229,6 +250,7 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
         a.running.clear();
       }
     }
+    incoming.take_queries();
     if (SINKS && unit.chunk < 0) fold_sinks(a.total, switches, columns);
     if (unit.chunk < 0) results.put(a.total, unit, columns);
     else results.put(a.running, unit, columns);

@@ -10,7 +10,7 @@
 #define COLUMNS 8  // rows of one session x query heads of one kv head
 #define WORKERS 128
 #define ATTENTION_THREADS (WORKERS + (HAS_COPY_ENGINE ? 32 : 0))
-#define QUERY_STRIDE (HEAD_DIM + 8)
+#define QUERY_STRIDE (HEAD_DIM + 16)  // lanes that read columns side by side meet different banks
 
 struct Unit {
   int row, rows, block, blocks, chunk, fresh, kv_head, first_head, heads;
@@ -75,7 +75,7 @@ struct Feed {
 DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
 #if HAS_COPY_ENGINE
-struct Asked {
+struct __align__(16) Asked {
   Unit unit;
   int padding[3];
   float queries[COLUMNS][QUERY_STRIDE];
@@ -141,7 +141,9 @@ struct Incoming {
     unit = shared.asked[units.stage].unit;
     return true;
   }
+  // Where a column's queries are, and where they lie split until they are taken.
   METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
+  METHOD float* kept(int column) const { return shared.asked[units.stage].queries[column]; }
   METHOD void take_queries() { units.give_back<true>(); }
   METHOD u32 wait() {
     halves.wait();
@@ -151,16 +153,18 @@ struct Incoming {
 };
 #else
 struct Shared {
+  __align__(16) float queries[COLUMNS][QUERY_STRIDE];
   u64 half_barriers[1];
 };
 
 struct Incoming {
   const Geometry& g;
+  Shared& shared;
   Ring<WORKERS, STAGES, HALF_BYTES> ring;
   Feed feed;
   int item;
 
-  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), ring(slots, shared.half_barriers, threadIdx.x), feed(g), item(blockIdx.x) {
+  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), shared(shared), ring(slots, shared.half_barriers, threadIdx.x), feed(g), item(blockIdx.x) {
     for (int stage = 0; stage < STAGES - 1; stage++) ask_half();
   }
   METHOD void ask_half() {
@@ -174,6 +178,7 @@ struct Incoming {
     return true;
   }
   METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
+  METHOD float* kept(int column) const { return shared.queries[column]; }
   METHOD void take_queries() {}
   METHOD u32 wait() {
     ring.wait();

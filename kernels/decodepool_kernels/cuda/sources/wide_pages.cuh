@@ -9,7 +9,7 @@
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
 #define RAW_STAGES 4
 #define FEED_THREADS 128
-#define WIDENED 4  // matrices that a warp widens at once
+#define WIDENED 4  // matrices that a warp widens at once, two of them by one load
 
 typedef Pipe<STAGES, TILE_BYTES> TilePipe;
 
@@ -125,19 +125,19 @@ DEVICE void store_transposed(u32 at, const u32 (&r)[4]) {
 // A warp's quarter of a half, several matrices at once: a store holds back the loads behind it.
 DEVICE void widen_half(u32 tile, const u8* raw, int is_values) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32 % 4;
-  u32 a[WIDENED][4];
+  u32 a[WIDENED / 2][2][4];
   if (is_values) {
     for (int dims = warp; dims < HEAD_DIM / 16; dims += 4)
       UNROLL for (int first = 0; first < PAGE_TOKENS / 16; first += WIDENED) {
-        UNROLL for (int i = 0; i < WIDENED; i++) widen_values(a[i], raw, HEAD_DIM, dims, first + i);
+        UNROLL for (int i = 0; i < WIDENED; i += 2) widen_values(a[i / 2], raw, HEAD_DIM, dims, first + i);
         UNROLL for (int i = 0; i < WIDENED; i++)
-          store_transposed(tile + chunk_at(HEAD_DIM, (first + i) * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)), a[i]);
+          store_transposed(tile + chunk_at(HEAD_DIM, (first + i) * 16 + (lane & 7) + (lane >> 4) * 8, 2 * dims + (lane >> 3 & 1)), a[i / 2][i % 2]);
       }
     return;
   }
   UNROLL for (int first = 0; first < HEAD_DIM / 16; first += WIDENED) {
-    UNROLL for (int i = 0; i < WIDENED; i++) widen_keys(a[i], raw, HEAD_DIM, warp, first + i);
-    UNROLL for (int i = 0; i < WIDENED; i++) store_matrices(tile + chunk_at(HEAD_DIM, warp * 16 + (lane & 15), 2 * (first + i) + (lane >> 4)), a[i]);
+    UNROLL for (int i = 0; i < WIDENED; i += 2) widen_keys(a[i / 2], raw, HEAD_DIM, warp, first + i);
+    UNROLL for (int i = 0; i < WIDENED; i++) store_matrices(tile + chunk_at(HEAD_DIM, warp * 16 + (lane & 15), 2 * (first + i) + (lane >> 4)), a[i / 2][i % 2]);
   }
 }
 
