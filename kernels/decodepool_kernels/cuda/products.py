@@ -28,6 +28,9 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
+THIN_TEAMS = 2
+MOST_THIN_TILES = 8
+MOST_THIN_STAGES = 8
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -265,3 +268,47 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
         return None
     cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
     return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)
+
+
+@dataclass(frozen=True)
+class ThinCut:
+    """How `matmul_thin` takes few rows: `most_tiles` x 16 outputs that a team of 8 warps takes at once, the depth of a
+    warp's ring. `is_spread` where rows stand in every other column of a tensor core's.
+    """
+
+    most_tiles: int
+    is_spread: bool
+    stages: int
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * SLICES * THIN_TEAMS
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        cut = {"TEAMS": THIN_TEAMS, "MOST_TILES": self.most_tiles, "SPREAD": int(self.is_spread)}
+        return {**cut, "STAGES": self.stages}
+
+
+def thin_blocks(outputs: Sequence[int], sm_count: int) -> int:
+    """Return the blocks that share out a product's tiles: one an SM, or as many as have a tile for each of their teams."""
+    return min(sm_count, -(-_tiles(outputs) // THIN_TEAMS))
+
+
+def thin_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> ThinCut | None:
+    """Return the cut for up to `rows` rows; None where `matmul` or `matmul_few` is the program for them."""
+    if rows > MOST_FEW_ROWS or kind.is_factored:
+        return None
+    share = -(-_tiles(outputs) // (THIN_TEAMS * sm_count))
+    most_tiles = -(-share // -(-share // MOST_THIN_TILES))
+    is_spread = rows <= MOST_SPREAD_ROWS
+    sums = THIN_TEAMS * most_tiles * SLICES * 32 * (8 if is_spread else 16)
+    slots = THIN_TEAMS * SLICES * (kind.group_bytes + 16)
+    stages = min(MOST_THIN_STAGES, (shared_bytes - sums) // slots)
+    return ThinCut(most_tiles, is_spread, stages, sums + stages * slots) if stages >= FEWEST_STAGES else None
+
+
+def _tiles(outputs: Sequence[int]) -> int:
+    return sum(-(-count // TILE_OUTPUTS) for count in outputs)
