@@ -118,7 +118,7 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
 
 
 @pytest.mark.parametrize("outputs", [137, 6000])
-@pytest.mark.parametrize("name", [name for name in TYPES if QUANT_LAYOUTS[name].is_factored])
+@pytest.mark.parametrize("name", [*TYPES, "F16", "BF16"])
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +126,18 @@ def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     probe = products(gpu, numbers(1, 8, 1056), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
+    for width, bytes_of in found.items():
+        assert probe.rows(range(width)).tobytes() == bytes_of, width
+
+
+@pytest.mark.parametrize("name", [name for name in TYPES if not QUANT_LAYOUTS[name].is_factored])
+def test_outputs_that_a_team_takes_in_runs_have_the_bytes_of_those_it_takes_at_once(
+    gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = made(name, 20000, 1056)
+    probe = products(gpu, numbers(1, 8, 1056), [packed])
+    found = {width: probe.rows(range(width)).tobytes() for width in (1, 4, 8)}
+    monkeypatch.setattr(cuts, "MOST_THIN_TILES", 2)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
@@ -146,6 +158,16 @@ def test_products_that_share_a_launch_have_the_bytes_of_each_alone(gpu: Gpu, rea
     matrices = [made("Q4_K", outputs, 256)[0] for outputs in (100, 37, 64)]
     x = numbers(1, 20, 256)
     together, alone = (products(gpu, x, matrices, read=read, fused=fused).rows(range(20)) for fused in (True, False))
+    assert together.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("read", range(2))
+def test_types_kept_alike_whose_codes_have_other_zeros_share_a_launch(gpu: Gpu, read: int) -> None:
+    matrices = [made(name, 64, 256)[0] for name in ("Q8_0", "Q5_0")]
+    assert matrices[0].kind == matrices[1].kind
+    assert matrices[0].zero != matrices[1].zero
+    x = numbers(1, 8, 256)
+    together, alone = (products(gpu, x, matrices, read=read, fused=fused).rows(range(8)) for fused in (True, False))
     assert together.tobytes() == alone.tobytes()
 
 

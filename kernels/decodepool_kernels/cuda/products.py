@@ -293,11 +293,13 @@ class ThinCut:
 
 
 def thin_blocks(outputs: Sequence[int], sm_count: int) -> int:
-    """Return the blocks that share out a product's tiles: one an SM, or as many as have a tile for each of their teams."""
+    """Return the blocks that share out a product's tiles: one an SM, or as many as have a tile for each team."""
     return min(sm_count, -(-_tiles(outputs) // THIN_TEAMS))
 
 
-def thin_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> ThinCut | None:
+def thin_cut(
+    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
+) -> ThinCut | None:
     """Return the cut for up to `rows` rows; None where `matmul` or `matmul_few` is the program for them."""
     if rows > MOST_FEW_ROWS or kind.is_factored:
         return None
