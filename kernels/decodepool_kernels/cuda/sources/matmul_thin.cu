@@ -41,8 +41,8 @@ struct Share {
   int first, past;
 
   METHOD Share(int tiles) {
-    const int teams = gridDim.x * TEAMS, team = blockIdx.x * TEAMS + threadIdx.x / (32 * SLICES);
-    first = (int)((i64)tiles * team / teams), past = (int)((i64)tiles * (team + 1) / teams);
+    const u32 teams = gridDim.x * TEAMS, before = tiles * (blockIdx.x * TEAMS + threadIdx.x / (32 * SLICES));
+    first = before / teams, past = (before + tiles) / teams;
   }
   METHOD int count() const { return min(MOST_TILES, past - first); }
   METHOD void pass() { first += count(); }
@@ -120,6 +120,9 @@ struct Rows {
     has_sums = column < rows;
   }
 
+  METHOD Rows(const Rows& first, const Rows& second, bool is_first)
+      : planes(is_first ? first.planes : second.planes), sums(is_first ? first.sums : second.sums), has_row(first.has_row), has_sums(first.has_sums) {}
+
   METHOD void fetch(Columns& x, int q) const {
     UNROLL for (int plane = 0; plane < PLANES; plane++)
       if (has_row) x.planes[plane] = *(const uint4*)(planes + (q * BLOCK_PLANES + plane * FRAGMENT_BYTES));
@@ -138,14 +141,16 @@ struct Rows {
   }
 };
 
-// acc += a tile's whole group.
-DEVICE void fold_group(float (&acc)[1][1][4], const u8* slot, const Columns (&x)[GROUP_BLOCKS], u32 offset) {
+// acc += a tile's whole group. Of a group's last tile: x has the activations of the next whole group then, those of `next`.
+DEVICE void fold_group(float (&acc)[1][1][4], const u8* slot, Columns (&x)[GROUP_BLOCKS], u32 offset, bool is_last, const Rows& next) {
   const int lane = threadIdx.x & 31;
   const Head head(slot, lane >> 2);
   UNROLL for (int q = 0; q < GROUP_BLOCKS; q += ABREAST) {
     Record w[ABREAST];
     UNROLL for (int i = 0; i < ABREAST; i++) w[i].load(head, slot, q + i, lane, offset);
     fold_abreast(acc[0][0], w, x, q);
+    if (is_last)
+      UNROLL for (int i = 0; i < ABREAST; i++) next.fetch(x[q + i], q + i);
   }
 }
 
@@ -212,10 +217,10 @@ matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, con
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, team = warp / SLICES, slice = warp % SLICES;
   Kept* sums = (Kept*)(shared + WARPS * STAGES * SLOT_STRIDE) + team * (MOST_TILES * TILE_SUMS);
   Kept* own_sums = sums + slice * 32 + lane;
-  const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
+  Product p(parts, blocks, 0);
   let_next_start();
   Place ring(shared_address(shared) + warp * (STAGES * SLOT_STRIDE));
-  if (lane == 0)
+  if (is_elected())
     for (int slot = 0; slot < STAGES; slot++) set_barrier(ring.first + slot * SLOT_STRIDE + SLOT_BYTES, 1);
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   __syncwarp();
@@ -223,6 +228,7 @@ matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, con
   Feed feed(share, parts, p, slice, shared_address(sources[warp]));
   for (int stage = 0; stage < STAGES; stage++, ring.pass()) feed.fill(ring, parts, p, slice);
   ring = Place(ring.first);
+  p.rows = step[domain];  // read only now: the copies do not wait for it
   await_previous();
 
   const Activation a = activation_at(activation, blocks, COLUMNS);
@@ -230,27 +236,33 @@ matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, con
   if (own < SLICES * 8) down[team][own] = a.scales[own / 8 * COLUMNS + own % 8];
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
   const u32 offset = code_offset(parts.part[0].zero);
+  const Rows start(a, slice, p.rows);
+  Columns x[GROUP_BLOCKS] = {};
+  const int most = blocks - slice * GROUP_BLOCKS;
+  if (most >= GROUP_BLOCKS)
+    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) start.fetch(x[q], q);
   for (; share.first < share.past; share.pass()) {
     const int count = share.count();
     for (int r = 0; r < count; r++) own_sums[r * TILE_SUMS] = Kept();
-    Rows rows(a, slice, p.rows);
-    Columns x[GROUP_BLOCKS] = {};
-    for (int left = blocks - slice * GROUP_BLOCKS; left > 0; left -= SLICES * GROUP_BLOCKS, rows.advance()) {
-      if (left >= GROUP_BLOCKS)
-        UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) rows.fetch(x[q], q);
-      Kept* const past = own_sums + count * TILE_SUMS;
-      for (Kept* kept = own_sums; kept != past; kept += TILE_SUMS) {
+    Rows rows = start;
+    for (int left = most; left > 0; left -= SLICES * GROUP_BLOCKS) {
+      Kept* const last = own_sums + (count - 1) * TILE_SUMS;
+      Rows ahead = rows;
+      ahead.advance();
+      const Rows next(ahead, start, left >= (SLICES + 1) * GROUP_BLOCKS);
+      for (Kept* kept = own_sums; kept <= last; kept += TILE_SUMS) {
         float acc[1][1][4] = {};
         take(acc[0][0], *kept);
         wait_barrier(ring.barrier(), ring.phase);
         const u8* slot = shared + (ring.at - shared_address(shared));
-        if (left >= GROUP_BLOCKS) fold_group(acc, slot, x, offset);
+        if (left >= GROUP_BLOCKS) fold_group(acc, slot, x, offset, kept == last, next);
         else fold_short(acc, slot, left, offset, rows);
         keep(*kept, acc[0][0]);
         __syncwarp();
         feed.fill(ring, parts, p, slice);
         ring.pass();
       }
+      rows = ahead;
     }
     meet(team);
     for (int r = slice; r < count; r += SLICES) fold_tile(sums + r * TILE_SUMS, down[team], parts, p, share.first + r, logits_slots);
