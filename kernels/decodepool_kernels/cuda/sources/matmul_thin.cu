@@ -26,6 +26,7 @@ typedef float4 Kept;
 #ifndef ABREAST
 #define ABREAST 2
 #endif
+#define ROLLED _Pragma("unroll 1")  // code is fetched anew at every launch
 #define TILE_SUMS (SLICES * 32)
 #define BLOCK_PLANES (COLUMNS / 8 * PLANES * FRAGMENT_BYTES)  // bytes
 #define BLOCK_SUMS (2 * COLUMNS)
@@ -157,7 +158,7 @@ DEVICE void fold_group(float (&acc)[1][1][4], const u8* slot, Columns (&x)[GROUP
 // The same of a short group, the last of a row.
 DEVICE void fold_short(float (&acc)[1][1][4], const u8* slot, int count, u32 offset, const Rows& rows) {
   const int lane = threadIdx.x & 31;
-  for (int q = 0; q < count; q++) {
+  ROLLED for (int q = 0; q < count; q++) {
     Record w[1];
     w[0].load(Head(slot, lane >> 2), slot, q, lane, offset);
     Columns x[1] = {};
@@ -226,7 +227,7 @@ matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, con
   __syncwarp();
   Share share(p.starts[3]);
   Feed feed(share, parts, p, slice, shared_address(sources[warp]));
-  for (int stage = 0; stage < STAGES; stage++, ring.pass()) feed.fill(ring, parts, p, slice);
+  ROLLED for (int stage = 0; stage < STAGES; stage++, ring.pass()) feed.fill(ring, parts, p, slice);
   ring = Place(ring.first);
   p.rows = step[domain];  // read only now: the copies do not wait for it
   await_previous();
@@ -243,7 +244,7 @@ matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, con
     UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) start.fetch(x[q], q);
   for (; share.first < share.past; share.pass()) {
     const int count = share.count();
-    for (int r = 0; r < count; r++) own_sums[r * TILE_SUMS] = Kept();
+    ROLLED for (int r = 0; r < count; r++) own_sums[r * TILE_SUMS] = Kept();
     Rows rows = start;
     for (int left = most; left > 0; left -= SLICES * GROUP_BLOCKS) {
       Kept* const last = own_sums + (count - 1) * TILE_SUMS;
@@ -265,7 +266,7 @@ matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, con
       rows = ahead;
     }
     meet(team);
-    for (int r = slice; r < count; r += SLICES) fold_tile(sums + r * TILE_SUMS, down[team], parts, p, share.first + r, logits_slots);
+    ROLLED for (int r = slice; r < count; r += SLICES) fold_tile(sums + r * TILE_SUMS, down[team], parts, p, share.first + r, logits_slots);
     if (share.past - share.first > count) meet(team);  // before the sums are begun anew
   }
 }
