@@ -15,7 +15,7 @@
 #define SLOT_STRIDE (SLOT_BYTES + 16)  // its barrier stands behind it
 #define RUN_BYTES (SLICES * 2 * SLOT_BYTES)  // from a tile's group to the next of its slice
 #ifndef MOST_THREADS
-#define MOST_THREADS (32 * WARPS + 128)  // what registers are left for: a block of a small kernel starts beside this one
+#define MOST_THREADS (32 * WARPS + 64 * TEAMS)  // what registers are left for: a block of a small kernel starts beside this one
 #endif
 #if SPREAD
 typedef float2 Kept;  // of one row, outputs g and g + 8
@@ -213,7 +213,7 @@ DEVICE void keep(Kept& kept, const float (&acc)[4]) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2 / TEAMS)
 matmul_thin(const __grid_constant__ Parts parts, u8* activation, int blocks, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ float down[TEAMS][SLICES * 8];
