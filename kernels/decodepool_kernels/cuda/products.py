@@ -17,7 +17,9 @@ GROUP_BLOCKS = 4
 MOST_PARTS = 3
 MOST_STAGES = 4
 FEWEST_STAGES = 2
-ROW_TILES = (4, 2)
+ROW_TILES = {1: (2, 1), 2: (4, 2)}
+"""Tiles of 16 outputs that a block may take with so many tiles of 8 rows."""
+MOST_PRODUCT_STAGES = {1: 6, 2: 4}
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
@@ -200,11 +202,8 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     if not sizes:
         raise CannotCompile(f"weights of {kind.code_bits} bits need more than {shared_bytes} bytes of shared memory")
     if sizes[0].tiles == 1:
-        narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
-        if narrow[-1].units(outputs, rows) > sm_count:
-            return next((cut for cut in narrow if 2 * cut.shared_bytes <= shared_bytes), narrow[-1])
-        alone = max(narrow[0].shared_bytes, shared_bytes * 5 // 8)  # else two blocks share an SM while others idle
-        return replace(narrow[0], shared_bytes=alone)
+        by_width = [cut for cut in sizes if (cut.row_tiles > 1) == (sizes[0].units(outputs, rows) > 2 * sm_count)] or sizes
+        return next((cut for cut in by_width if 2 * cut.shared_bytes <= shared_bytes), by_width[-1])
     return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
 
 
@@ -212,8 +211,8 @@ def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int) -> list[ProductCut
     """Return the cuts that fit, many outputs before few, deep rings before short ones."""
     every = [
         _cut(kind, row_tiles, tiles, stages)
-        for row_tiles in ROW_TILES
-        for stages in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
+        for row_tiles in ROW_TILES[tiles]
+        for stages in range(MOST_PRODUCT_STAGES[tiles], FEWEST_STAGES - 1, -1)
     ]
     return [cut for cut in every if cut.shared_bytes <= shared_bytes]
 

@@ -7,38 +7,67 @@
 #include "ring.cuh"
 #include "step.cuh"
 
-#define PAIRS (ROW_TILES / 2)
-#define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
-#define STAGE_BYTES (PAIRS * PAIR_BYTES)
+#define HALVES (ROW_TILES == 2 && TILES == 1)
+#define RUN_TILES (ROW_TILES == 1 ? 1 : 2)
+#define RUNS (ROW_TILES / RUN_TILES)
+#define RUN_BYTES (RUN_TILES * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
+#define STRIDE (SLICES * 2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))  // from a slice's group to its next
+#define STAGE_BYTES (RUNS * RUN_BYTES)
 #define ABREAST (TILES % 2 ? 1 : 2)
 
 typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
 
-// Walks a warp's share of the weights: groups slice, slice + 8, ... of each unit's outputs, unit by unit.
-struct Feed {
-  int unit, visit, visits, slice;
-  const u8* source[PAIRS];
+// What a block takes at once: a unit, or one of its two tiles.
+struct Job {
+  int unit, first, tiles;
+};
 
-  METHOD void open(const Parts& parts, const Product& p) {
-    const Unit at = p.at(unit);
+// Whole units as long as every block gets one, then their halves, so that no block has a unit more than others. Blocks take every gridDim.x-th job.
+struct Deal {
+  int whole, jobs;
+
+  METHOD Deal(const Product& p) {
+    const int units = p.units();
+    whole = HALVES ? units - units % gridDim.x : units;
+    jobs = 2 * units - whole;
+  }
+  METHOD Job at(int job) const {
+    if (job < whole) return {job, 0, ROW_TILES};
+    return {whole + (job - whole) / 2, (job - whole) % 2, 1};
+  }
+};
+
+// Walks a warp's share of the weights: groups slice, slice + 8, ... of each job's outputs, job by job.
+struct Feed {
+  int job, visit, visits, slice, tiles;
+  bool is_odd;
+  const u8* source[RUNS];
+
+  METHOD void open(const Parts& parts, const Product& p, const Deal& deal) {
+    const Job next = deal.at(job);
+    const Unit at = p.at(next.unit);
     const Part& part = parts.part[at.part];
-    UNROLL for (int pair = 0; pair < PAIRS; pair++) {
-      const int tile = at.tile + 2 * pair;
-      source[pair] = tile * 16 < part.outputs ? part.weights + group_offset(tile, slice, p.blocks) : nullptr;
+    tiles = next.tiles;
+    is_odd = tiles == 1 && (at.tile + next.first) % 2;
+    UNROLL for (int run = 0; run < RUNS; run++) {
+      const int tile = at.tile + next.first + 2 * run;
+      source[run] = tile * 16 < part.outputs ? part.weights + group_offset(tile, slice, p.blocks) : nullptr;
     }
   }
 
-  METHOD void next(WeightRing& ring, const Parts& parts, const Product& p) {
-    if (visits > 0 && unit < p.units()) {
-      if (visit == 0) open(parts, p);
-      const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - (slice + SLICES * visit) * GROUP_BLOCKS));
-      ring.expect(source[PAIRS - 1] != nullptr ? PAIRS * bytes : bytes);
-      UNROLL for (int pair = 0; pair < PAIRS; pair++)
-        if (source[pair] != nullptr) {
-          ring.copy(pair * PAIR_BYTES, source[pair], bytes, GOES_FIRST);
-          source[pair] += SLICES * PAIR_BYTES;
+  METHOD void next(WeightRing& ring, const Parts& parts, const Product& p, const Deal& deal) {
+    if (visits > 0 && job < deal.jobs) {
+      const int group = group_bytes(min(GROUP_BLOCKS, p.blocks - (slice + SLICES * visit) * GROUP_BLOCKS));
+      if (visit == 0) open(parts, p, deal);
+      else if (is_odd) source[0] -= RUN_BYTES / RUN_TILES - group;  // a short group's second tile stands behind a short first
+      const int bytes = (ROW_TILES == 1 || tiles == 1 ? 1 : 2) * group;
+      ring.expect(source[0] == nullptr ? 0 : source[RUNS - 1] != nullptr ? RUNS * bytes : bytes);
+      UNROLL for (int run = 0; run < RUNS; run++)
+        if (source[run] != nullptr) {
+          ring.copy(run * RUN_BYTES, source[run], bytes, GOES_FIRST);
+          source[run] += STRIDE;
         }
-      if (++visit == visits) visit = 0, unit += gridDim.x;
+      if (++visit == visits) visit = 0, job += gridDim.x;
     }
     ring.filled();
   }
@@ -76,6 +105,34 @@ struct Rows {
   }
 };
 
+// acc += a warp's groups of a job.
+template <int tiles> DEVICE void take_groups(float (&acc)[ROW_TILES][TILES][4], Rows& from, const u8* slots, WeightRing& ring, Feed& feed, const Parts& parts,
+                                             const Product& p, const Deal& deal, u32 offset) {
+  const int lane = threadIdx.x & 31;
+  for (int visit = 0; visit < feed.visits; visit++) {
+    const int left = p.blocks - (feed.slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, left);
+    Columns x[GROUP_BLOCKS][TILES];
+    from.fetch(x, left);
+    ring.wait();
+    __syncwarp();
+    feed.next(ring, parts, p, deal);
+    const u8* stage = slots + ring.take();
+    const u8* groups_of[tiles];
+    Head heads[tiles];
+    UNROLL for (int r = 0; r < tiles; r++) groups_of[r] = stage + r / 2 * RUN_BYTES + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
+    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+      if (q >= count) break;
+      Record w[tiles];
+      UNROLL for (int r = 0; r < tiles; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
+      UNROLL for (int n = 0; n < TILES; n += ABREAST) {
+        Columns some[ABREAST];
+        UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
+        fold_blocks(acc, n, w, some);
+      }
+    }
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(256, TILES == 1 ? 2 : 1)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
@@ -84,53 +141,35 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
   const int lane = threadIdx.x & 31, slice = threadIdx.x >> 5;
   const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS, visits = groups > slice ? (groups - slice + SLICES - 1) / SLICES : 0;
   const Product p(parts, blocks, step[domain]);
+  const Deal deal(p);
   let_next_start();
   const u8* slots = shared + slice * STAGES * STAGE_BYTES;
   WeightRing ring(slots, barriers[slice], lane);
   __syncwarp();
   Feed feed = {(int)blockIdx.x, 0, visits, slice};
-  for (int stage = 0; stage < STAGES - 1; stage++) feed.next(ring, parts, p);
+  for (int stage = 0; stage < STAGES - 1; stage++) feed.next(ring, parts, p, deal);
   await_previous();
 
   const Activation a = activation_at(activation, blocks, columns);
   const int* logits_slots = row_array(step, WANTED_SLOTS);
-  int odd = 0;
-  for (int unit = blockIdx.x; unit < p.units(); unit += gridDim.x) {
-    const Unit at = p.at(unit);
+  int turn = 0;
+  for (int index = blockIdx.x; index < deal.jobs; index += gridDim.x, turn++) {
+    const Job job = deal.at(index);
+    const Unit at = p.at(job.unit);
     const Part& part = parts.part[at.part];
     const u32 offset = code_offset(part.zero);
     Rows from(a, slice, at.row_tile, p.rows);
     float acc[ROW_TILES][TILES][4] = {};
-    for (int visit = 0; visit < visits; visit++) {
-      const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
-      Columns x[GROUP_BLOCKS][TILES];
-      from.fetch(x, blocks - first);
-      ring.wait();
-      __syncwarp();
-      feed.next(ring, parts, p);
-      const u8* stage = slots + ring.take();
-      const u8* groups_of[ROW_TILES];
-      Head heads[ROW_TILES];
-      UNROLL for (int r = 0; r < ROW_TILES; r++) groups_of[r] = stage + r / 2 * PAIR_BYTES + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
-      UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
-        if (q >= count) break;
-        Record w[ROW_TILES];
-        UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
-        UNROLL for (int n = 0; n < TILES; n += ABREAST) {
-          Columns some[ABREAST];
-          UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
-          fold_blocks(acc, n, w, some);
-        }
-      }
-    }
-    float4* sums = both_sums + odd * (SLICES * ROW_TILES * TILES * 32);  // the last unit's may still be read
-    odd ^= 1;
+    if (!HALVES || job.tiles == ROW_TILES) take_groups<ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
+    else take_groups<HALVES ? 1 : ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
+    float4* sums = both_sums + turn % 2 * (SLICES * ROW_TILES * TILES * 32);  // the last job's may still be read
     UNROLL for (int r = 0; r < ROW_TILES; r++)
       UNROLL for (int n = 0; n < TILES; n++)
         sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane] = make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]);
     __syncthreads();
-    for (int i = threadIdx.x; i < ROW_TILES * TILES * 32; i += 256) {
-      const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, column = (at.row_tile + n) * 8 + 2 * (l & 3), output = (at.tile + r) * 16 + (l >> 2);
+    // Warps take turns to fold: the others go on.
+    for (int i = (threadIdx.x - turn * (ROW_TILES * TILES * 32)) % 256u; i < job.tiles * TILES * 32; i += 256) {
+      const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, column = (at.row_tile + n) * 8 + 2 * (l & 3), output = (at.tile + job.first + r) * 16 + (l >> 2);
       float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
       UNROLL for (int s = 0; s < SLICES; s++) {
         const float4 sum = sums[s * ROW_TILES * TILES * 32 + i];
