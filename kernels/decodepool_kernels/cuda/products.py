@@ -174,16 +174,20 @@ def warpgroup_cut(
 
 @dataclass(frozen=True)
 class ProductCut:
-    """Tiles of 16 outputs and of 8 rows that a block takes at once, and the depth of its ring."""
+    """Tiles of 16 outputs and of 8 rows that a block takes at once, and the depth of its ring. `is_spread` where rows
+    stand in every other column of a tensor core's.
+    """
 
     row_tiles: int
     tiles: int
+    is_spread: bool
     stages: int
     shared_bytes: int
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        return {"ROW_TILES": self.row_tiles, "TILES": self.tiles, "STAGES": self.stages}
+        tiles = {"ROW_TILES": self.row_tiles, "TILES": self.tiles, "SPREAD": int(self.is_spread)}
+        return {**tiles, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int], rows: int) -> int:
         """Return the units of a product with this many rows."""
@@ -198,7 +202,7 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     both; else one block an SM reads far ahead. More rows: the most outputs a block that leave no SM waiting for the
     others.
     """
-    sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes) or _fitting(kind, 1, shared_bytes)
+    sizes = _fitting(kind, 1 if rows <= 8 else 2, rows, shared_bytes) or _fitting(kind, 1, rows, shared_bytes)
     if not sizes:
         raise CannotCompile(f"weights of {kind.code_bits} bits need more than {shared_bytes} bytes of shared memory")
     if sizes[0].tiles == 1:
@@ -207,19 +211,20 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
 
 
-def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int) -> list[ProductCut]:
+def _fitting(kind: MatrixKind, tiles: int, rows: int, shared_bytes: int) -> list[ProductCut]:
     """Return the cuts that fit, many outputs before few, deep rings before short ones."""
     every = [
-        _cut(kind, row_tiles, tiles, stages)
+        _cut(kind, row_tiles, tiles, stages, is_spread=rows <= MOST_SPREAD_ROWS)
         for row_tiles in ROW_TILES[tiles]
         for stages in range(MOST_PRODUCT_STAGES[tiles], FEWEST_STAGES - 1, -1)
     ]
     return [cut for cut in every if cut.shared_bytes <= shared_bytes]
 
 
-def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCut:
-    stage_bytes = SLICES * row_tiles * kind.group_bytes
-    return ProductCut(row_tiles, tiles, stages, stages * stage_bytes + row_tiles * tiles * TILE_SUM_BYTES)
+def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int, *, is_spread: bool) -> ProductCut:
+    stage_bytes, sum_bytes = SLICES * row_tiles * kind.group_bytes, row_tiles * tiles * TILE_SUM_BYTES
+    taken = stages * stage_bytes + sum_bytes // (2 if is_spread else 1)
+    return ProductCut(row_tiles, tiles, is_spread, stages, taken)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
 FEW_CUTS = {"ROW_TILES": (2,), "TEAMS": (1, 2), "SPREAD": (0, 1), "COLUMNS": (64, 256), "BLOCKS": (1,), **STAGES}
 THIN_CUTS = {"TEAMS": (2,), "MOST_TILES": (1, 8), "SPREAD": (0, 1), "COLUMNS": (64,), **STAGES}
-CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
+CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, "SPREAD": (0, 1), **STAGES}
 
 KERNELS: dict[str, Kernel] = {
     kernel.entry: kernel

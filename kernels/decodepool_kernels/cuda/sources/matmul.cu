@@ -15,6 +15,12 @@
 #define STAGE_BYTES (RUNS * RUN_BYTES)
 #define ABREAST (TILES % 2 ? 1 : 2)
 
+#if SPREAD
+typedef float2 Kept;  // of one row, outputs g and g + 8
+#else
+typedef float4 Kept;
+#endif
+
 typedef Ring<32, STAGES, STAGE_BYTES> WeightRing;
 
 // What a block takes at once: a unit, or one of its two tiles.
@@ -81,12 +87,12 @@ struct Rows {
   bool is_live[TILES], has_sums[TILES];  // a lane's row, and the first of the two whose sums it holds
 
   METHOD Rows(const Activation& a, int slice, int row_tile, int rows) {
-    const int lane = threadIdx.x & 31, column = row_tile * 8 + 2 * (lane & 3);
+    const int lane = threadIdx.x & 31, t = lane & 3, g = lane >> 2, column = SPREAD ? t : row_tile * 8 + 2 * t;
     block_bytes = a.columns / 8 * (PLANES * FRAGMENT_BYTES);
     block_sums = 2 * a.columns;
-    planes = fragments_at(a, slice * GROUP_BLOCKS, row_tile) + lane * 16;
+    planes = fragments_at(a, slice * GROUP_BLOCKS, row_tile) + (SPREAD ? g / 2 * 4 + t : lane) * 16;
     sums = a.sums + (size_t)slice * GROUP_BLOCKS * block_sums + 2 * column;
-    UNROLL for (int n = 0; n < TILES; n++) is_live[n] = (row_tile + n) * 8 + (lane >> 2) < rows, has_sums[n] = column + 8 * n < rows;
+    UNROLL for (int n = 0; n < TILES; n++) is_live[n] = SPREAD ? g % 2 == 0 && g / 2 < rows : (row_tile + n) * 8 + g < rows, has_sums[n] = column + 8 * n < rows;
   }
 
   // The next group, of which `left` blocks are there.
@@ -96,7 +102,10 @@ struct Rows {
         const u8* from = planes + q * block_bytes + n * (PLANES * FRAGMENT_BYTES);
         UNROLL for (int plane = 0; plane < PLANES; plane++)
           x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
-#if HAS_MINIMUM
+#if HAS_MINIMUM && SPREAD
+        const float2 pair = q < left && has_sums[n] ? *(const float2*)(sums + q * block_sums) : make_float2(0.f, 0.f);
+        x[q][n].sums = make_float4(pair.x, pair.y, pair.x, pair.y);
+#elif HAS_MINIMUM
         x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 16 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
 #endif
       }
@@ -104,6 +113,29 @@ struct Rows {
     sums += SLICES * GROUP_BLOCKS * block_sums;
   }
 };
+
+// A slice's sums as they wait to be folded, and y = fma(sum, 2^-e, y) of them.
+DEVICE void keep(Kept& kept, const float (&acc)[4]) {
+#if SPREAD
+  kept = make_float2(acc[0], acc[2]);
+#else
+  kept = make_float4(acc[0], acc[1], acc[2], acc[3]);
+#endif
+}
+
+DEVICE void fold_slice(float (&y)[4], const Kept& kept, const float* scales) {
+#if SPREAD
+  const float down = *scales;
+  y[0] = fmaf(kept.x, down, y[0]);
+  y[2] = fmaf(kept.y, down, y[2]);
+#else
+  const float2 down = *(const float2*)scales;
+  y[0] = fmaf(kept.x, down.x, y[0]);
+  y[1] = fmaf(kept.y, down.y, y[1]);
+  y[2] = fmaf(kept.z, down.x, y[2]);
+  y[3] = fmaf(kept.w, down.y, y[3]);
+#endif
+}
 
 // acc += a warp's groups of a job.
 template <int tiles> DEVICE void take_groups(float (&acc)[ROW_TILES][TILES][4], Rows& from, const u8* slots, WeightRing& ring, Feed& feed, const Parts& parts,
@@ -137,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(256, TILES == 1 ? 2 : 1)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[SLICES][STAGES];
-  float4* both_sums = (float4*)(shared + SLICES * STAGES * STAGE_BYTES);
+  Kept* both_sums = (Kept*)(shared + SLICES * STAGES * STAGE_BYTES);
   const int lane = threadIdx.x & 31, slice = threadIdx.x >> 5;
   const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS, visits = groups > slice ? (groups - slice + SLICES - 1) / SLICES : 0;
   const Product p(parts, blocks, step[domain]);
@@ -162,24 +194,19 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
     float acc[ROW_TILES][TILES][4] = {};
     if (!HALVES || job.tiles == ROW_TILES) take_groups<ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
     else take_groups<HALVES ? 1 : ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
-    float4* sums = both_sums + turn % 2 * (SLICES * ROW_TILES * TILES * 32);  // the last job's may still be read
+    Kept* sums = both_sums + turn % 2 * (SLICES * ROW_TILES * TILES * 32);  // the last job's may still be read
     UNROLL for (int r = 0; r < ROW_TILES; r++)
-      UNROLL for (int n = 0; n < TILES; n++)
-        sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane] = make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]);
+      UNROLL for (int n = 0; n < TILES; n++) keep(sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane], acc[r][n]);
     __syncthreads();
     // Warps take turns to fold: the others go on.
     for (int i = (threadIdx.x - turn * (ROW_TILES * TILES * 32)) % 256u; i < job.tiles * TILES * 32; i += 256) {
-      const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, column = (at.row_tile + n) * 8 + 2 * (l & 3), output = (at.tile + job.first + r) * 16 + (l >> 2);
-      float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
-      UNROLL for (int s = 0; s < SLICES; s++) {
-        const float4 sum = sums[s * ROW_TILES * TILES * 32 + i];
-        const float2 down = *(const float2*)(a.scales + s * columns + column);
-        y = make_float4(fmaf(sum.x, down.x, y.x), fmaf(sum.y, down.y, y.y), fmaf(sum.z, down.x, y.z), fmaf(sum.w, down.y, y.w));
-      }
-      const float values[4] = {y.x, y.y, y.z, y.w};
-      UNROLL for (int j = 0; j < 4; j++) {
+      const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, output = (at.tile + job.first + r) * 16 + (l >> 2);
+      const int column = SPREAD ? l & 3 : (at.row_tile + n) * 8 + 2 * (l & 3);
+      float y[4] = {};
+      UNROLL for (int s = 0; s < SLICES; s++) fold_slice(y, sums[s * ROW_TILES * TILES * 32 + i], a.scales + s * columns + column);
+      UNROLL for (int j = 0; j < 4; j += SPREAD ? 2 : 1) {
         const int row = column + (j & 1), o = output + (j & 2) * 4;
-        if (row < p.rows && o < part.outputs) put_output(part, domain == WANTED ? logits_slots[row] : row, o, values[j]);
+        if (row < p.rows && o < part.outputs) put_output(part, domain == WANTED ? logits_slots[row] : row, o, y[j]);
       }
     }
   }
