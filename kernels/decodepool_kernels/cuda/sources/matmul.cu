@@ -7,6 +7,9 @@
 #include "ring.cuh"
 #include "step.cuh"
 
+#ifndef WHOLE
+#define WHOLE 1
+#endif
 #define HALVES (ROW_TILES == 2 && TILES == 1)
 #define RUN_TILES (ROW_TILES == 1 ? 1 : 2)
 #define RUNS (ROW_TILES / RUN_TILES)
@@ -137,10 +140,27 @@ DEVICE void fold_slice(float (&y)[4], const Kept& kept, const float* scales) {
 #endif
 }
 
+// acc += the first `count` blocks of a group of some tiles, which lies in `stage`.
+template <int tiles, bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const Columns (&x)[GROUP_BLOCKS][TILES], const u8* stage, int count, u32 offset) {
+  const int lane = threadIdx.x & 31;
+  const u8* groups_of[tiles];
+  Head heads[tiles];
+  UNROLL for (int r = 0; r < tiles; r++) groups_of[r] = stage + r / 2 * RUN_BYTES + r % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count), heads[r] = Head(groups_of[r], lane >> 2);
+  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+    if (!is_whole && q >= count) break;
+    Record w[tiles];
+    UNROLL for (int r = 0; r < tiles; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
+    UNROLL for (int n = 0; n < TILES; n += ABREAST) {
+      Columns some[ABREAST];
+      UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
+      fold_blocks(acc, n, w, some);
+    }
+  }
+}
+
 // acc += a warp's groups of a job.
 template <int tiles> DEVICE void take_groups(float (&acc)[ROW_TILES][TILES][4], Rows& from, const u8* slots, WeightRing& ring, Feed& feed, const Parts& parts,
                                              const Product& p, const Deal& deal, u32 offset) {
-  const int lane = threadIdx.x & 31;
   for (int visit = 0; visit < feed.visits; visit++) {
     const int left = p.blocks - (feed.slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, left);
     Columns x[GROUP_BLOCKS][TILES];
@@ -149,19 +169,8 @@ template <int tiles> DEVICE void take_groups(float (&acc)[ROW_TILES][TILES][4], 
     __syncwarp();
     feed.next(ring, parts, p, deal);
     const u8* stage = slots + ring.take();
-    const u8* groups_of[tiles];
-    Head heads[tiles];
-    UNROLL for (int r = 0; r < tiles; r++) groups_of[r] = stage + r / 2 * RUN_BYTES + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
-    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
-      if (q >= count) break;
-      Record w[tiles];
-      UNROLL for (int r = 0; r < tiles; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
-      UNROLL for (int n = 0; n < TILES; n += ABREAST) {
-        Columns some[ABREAST];
-        UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
-        fold_blocks(acc, n, w, some);
-      }
-    }
+    if (WHOLE && count == GROUP_BLOCKS) fold_group<tiles, true>(acc, x, stage, count, offset);
+    else fold_group<tiles, false>(acc, x, stage, count, offset);
   }
 }
 
