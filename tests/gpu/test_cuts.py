@@ -11,7 +11,7 @@ from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
 from decodepool_kernels.cuda.pages import KV_BITS
-from decodepool_kernels.cuda.products import few_cut, product_cut, thin_cut, warpgroup_cut, wide_cut
+from decodepool_kernels.cuda.products import few_cut, product_cut, warpgroup_cut, wide_cut
 from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
 from numpy.typing import NDArray
 
@@ -65,20 +65,10 @@ def test_few_rows_of_a_k_quant_have_a_cut_that_fits_as_often_as_it_is_meant_to(
     assert cut is None or cut.shared_bytes * (2 if is_shared else 1) <= H200
 
 
-@pytest.mark.parametrize(
-    ("outputs", "most_tiles"), [([137], 1), ([4096, 1024, 1024], 2), ([14336, 14336], 7), ([128256], 8)]
-)
-@pytest.mark.parametrize("rows", [1, 4, 5, 8])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.is_factored], ids=str)
-def test_few_rows_have_a_cut_that_fits_with_as_many_tiles_as_a_team_has(
-    kind: MatrixKind, rows: int, outputs: list[int], most_tiles: int
-) -> None:
-    cut = thin_cut(kind, outputs, rows, sm_count=132, shared_bytes=H200)
-    assert cut is not None
-    assert cut.shared_bytes <= H200
-    assert cut.stages >= 2
-    assert cut.most_tiles == most_tiles
-    assert thin_cut(kind, outputs, 9, sm_count=132, shared_bytes=H200) is None
+def test_rows_that_are_spread_leave_room_for_a_deeper_ring() -> None:
+    four, five = (product_cut(EIGHT_BITS, [28672], rows, sm_count=132, shared_bytes=H200) for rows in (4, 5))
+    assert (four.is_spread, four.stages) == (True, 3)
+    assert (five.is_spread, five.stages) == (False, 2)
 
 
 def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:

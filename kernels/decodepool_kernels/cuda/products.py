@@ -17,9 +17,7 @@ GROUP_BLOCKS = 4
 MOST_PARTS = 3
 MOST_STAGES = 4
 FEWEST_STAGES = 2
-ROW_TILES = {1: (2, 1), 2: (4, 2)}
-"""Tiles of 16 outputs that a block may take with so many tiles of 8 rows."""
-MOST_PRODUCT_STAGES = {1: 6, 2: 4}
+ROW_TILES = (4, 2)
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
@@ -30,14 +28,13 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
-THIN_TEAMS = 2
-MOST_THIN_TILES = 8
-MOST_THIN_STAGES = 8
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
 TILE_SUM_BYTES = 2 * SLICES * 32 * 16
-"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn."""
+"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn; half of it where
+rows are spread.
+"""
 
 
 class Part(ctypes.Structure):
@@ -202,21 +199,26 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     both; else one block an SM reads far ahead. More rows: the most outputs a block that leave no SM waiting for the
     others.
     """
-    sizes = _fitting(kind, 1 if rows <= 8 else 2, rows, shared_bytes) or _fitting(kind, 1, rows, shared_bytes)
+    is_spread = rows <= MOST_SPREAD_ROWS
+    sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes, is_spread=is_spread)
+    sizes = sizes or _fitting(kind, 1, shared_bytes, is_spread=is_spread)
     if not sizes:
         raise CannotCompile(f"weights of {kind.code_bits} bits need more than {shared_bytes} bytes of shared memory")
     if sizes[0].tiles == 1:
-        by_width = [cut for cut in sizes if (cut.row_tiles > 1) == (sizes[0].units(outputs, rows) > 2 * sm_count)] or sizes
-        return next((cut for cut in by_width if 2 * cut.shared_bytes <= shared_bytes), by_width[-1])
+        narrow = [cut for cut in sizes if cut.row_tiles == ROW_TILES[-1]]
+        if narrow[-1].units(outputs, rows) > sm_count:
+            return next((cut for cut in narrow if 2 * cut.shared_bytes <= shared_bytes), narrow[-1])
+        alone = max(narrow[0].shared_bytes, shared_bytes * 5 // 8)  # else two blocks share an SM while others idle
+        return replace(narrow[0], shared_bytes=alone)
     return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
 
 
-def _fitting(kind: MatrixKind, tiles: int, rows: int, shared_bytes: int) -> list[ProductCut]:
+def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int, *, is_spread: bool) -> list[ProductCut]:
     """Return the cuts that fit, many outputs before few, deep rings before short ones."""
     every = [
-        _cut(kind, row_tiles, tiles, stages, is_spread=rows <= MOST_SPREAD_ROWS)
-        for row_tiles in ROW_TILES[tiles]
-        for stages in range(MOST_PRODUCT_STAGES[tiles], FEWEST_STAGES - 1, -1)
+        _cut(kind, row_tiles, tiles, stages, is_spread=is_spread)
+        for row_tiles in ROW_TILES
+        for stages in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
     ]
     return [cut for cut in every if cut.shared_bytes <= shared_bytes]
 
@@ -272,49 +274,3 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
         return None
     cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
     return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)
-
-
-@dataclass(frozen=True)
-class ThinCut:
-    """How `matmul_thin` takes few rows: `most_tiles` x 16 outputs that a team of 8 warps takes at once, the depth of a
-    warp's ring. `is_spread` where rows stand in every other column of a tensor core's.
-    """
-
-    most_tiles: int
-    is_spread: bool
-    stages: int
-    shared_bytes: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return 32 * SLICES * THIN_TEAMS
-
-    def defines(self) -> dict[str, int]:
-        """Return the source's defines."""
-        cut = {"TEAMS": THIN_TEAMS, "MOST_TILES": self.most_tiles, "SPREAD": int(self.is_spread)}
-        return {**cut, "STAGES": self.stages}
-
-
-def thin_blocks(outputs: Sequence[int], sm_count: int) -> int:
-    """Return the blocks that share out a product's tiles: one an SM, or as many as have a tile for each team."""
-    return min(sm_count, -(-_tiles(outputs) // THIN_TEAMS))
-
-
-def thin_cut(
-    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
-) -> ThinCut | None:
-    """Return the cut for up to `rows` rows; None where `matmul` or `matmul_few` is the program for them."""
-    if rows > MOST_FEW_ROWS or kind.is_factored:
-        return None
-    share = -(-_tiles(outputs) // (THIN_TEAMS * sm_count))
-    most_tiles = -(-share // -(-share // MOST_THIN_TILES))
-    is_spread = rows <= MOST_SPREAD_ROWS
-    sums = THIN_TEAMS * most_tiles * SLICES * 32 * (8 if is_spread else 16)
-    slots = THIN_TEAMS * SLICES * (kind.group_bytes + 16)
-    stages = min(MOST_THIN_STAGES, (shared_bytes - sums) // slots)
-    return ThinCut(most_tiles, is_spread, stages, sums + stages * slots) if stages >= FEWEST_STAGES else None
-
-
-def _tiles(outputs: Sequence[int]) -> int:
-    return sum(-(-count // TILE_OUTPUTS) for count in outputs)

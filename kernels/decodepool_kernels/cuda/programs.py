@@ -21,12 +21,9 @@ from decodepool_kernels.cuda.products import (
     Part,
     Parts,
     Slices,
-    ThinCut,
     WideCut,
     few_cut,
     product_cut,
-    thin_blocks,
-    thin_cut,
     warpgroup_cut,
     wide_cut,
 )
@@ -115,11 +112,7 @@ class Programs:
         few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
-        thin = thin_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
-        has_one_zero = len({part.matrix.zero for part in record.parts}) == 1
-        if thin is not None and has_one_zero and self._gpu.capability == FEW_CAPABILITY:
-            return [self._thin(record, thin, arguments, outputs)]
-        cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
+        cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
@@ -130,14 +123,6 @@ class Programs:
         defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value}
         function = self._library.function("matmul_few", defines, cut.threads, cut.shared_bytes)
         grid = min(cut.units(outputs), self._gpu.sm_count * function.blocks_per_sm)
-        arguments = (places, activation, blocks, *rest)
-        return Launch(_product_name(record), function, (grid, 1), arguments, _weight_bytes(record))
-
-    def _thin(self, record: Record, cut: ThinCut, arguments: tuple[Operand, ...], outputs: Sequence[int]) -> Launch:
-        places, activation, blocks, columns, *rest = arguments
-        defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value}
-        function = self._library.function("matmul_thin", defines, cut.threads, cut.shared_bytes)
-        grid = thin_blocks(outputs, self._gpu.sm_count)
         arguments = (places, activation, blocks, *rest)
         return Launch(_product_name(record), function, (grid, 1), arguments, _weight_bytes(record))
 

@@ -79,8 +79,7 @@ ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3), **STAGES, **SWITC
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
 FEW_CUTS = {"ROW_TILES": (2,), "TEAMS": (1, 2), "SPREAD": (0, 1), "COLUMNS": (64, 256), "BLOCKS": (1,), **STAGES}
-THIN_CUTS = {"TEAMS": (2,), "MOST_TILES": (1, 8), "SPREAD": (0, 1), "COLUMNS": (64,), **STAGES}
-CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, "SPREAD": (0, 1), **STAGES}
+CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, "SPREAD": (1, 0), **STAGES}
 
 KERNELS: dict[str, Kernel] = {
     kernel.entry: kernel
@@ -98,10 +97,6 @@ KERNELS: dict[str, Kernel] = {
         Kernel(
             "matmul_few.cu", "W x + b of the dequantised matrix", "matmul", FEW_CUTS,
             has_kinds=True, is_for_factored=True, only=WARPGROUPS,
-        ),
-        Kernel(
-            "matmul_thin.cu", "W x + b of the dequantised matrix", "matmul", THIN_CUTS,
-            has_kinds=True, only=WARPGROUPS,
         ),
         Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
         Kernel(

@@ -95,14 +95,6 @@ template <> METHOD uint4 shared_at<uint4>(u32 address) {
   return v;
 }
 
-template <> METHOD u64 shared_at<u64>(u32 address) {
-  u64 v;
-  asm volatile("ld.shared.u64 %0, [%1];" : "=l"(v) : "r"(address));
-  return v;
-}
-
-DEVICE void put_shared(u32 address, u64 v) { asm volatile("st.shared.u64 [%0], %1;" ::"r"(address), "l"(v) : "memory"); }
-
 DEVICE void put_shared(u32 address, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
 }

@@ -85,28 +85,3 @@ template <int tiles, int columns, int most, int all> DEVICE void fold_blocks(flo
       }
   }
 }
-
-// Some blocks of one tile of 16 outputs, those from q on of a group's columns, side by side, added to its sums in order.
-template <int blocks, int all> DEVICE void fold_abreast(float (&acc)[4], const Record (&w)[blocks], const Columns (&x)[all], int q) {
-  UNROLL for (int part = 0; part < PARTS; part++) {
-    float s[blocks][4] = {};
-    UNROLL for (int plane = 0; plane < PLANES; plane++)
-      UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++)
-        UNROLL for (int i = 0; i < blocks; i++) {
-          const uint4 b = x[q + i].planes[plane];
-          chain(s[i], w[i].codes + 4 * half, half ? b.z : b.x, half ? b.w : b.y);
-        }
-    UNROLL for (int i = 0; i < blocks; i++) {
-#if CODE_BITS == 16
-      UNROLL for (int j = 0; j < 4; j++) acc[j] = __fadd_rn(acc[j], s[i][j]);
-#else
-      add_scaled(acc, s[i], w[i].scales[0][part]);
-#endif
-#if HAS_MINIMUM
-      float sums[4];
-      part_sums(sums, x[q + i], part);
-      add_scaled(acc, sums, w[i].scales[1][part]);
-#endif
-    }
-  }
-}

@@ -1,23 +1,19 @@
 // out = W x (+ bias): 8 warps a block, warp s sums slice s of K for ROW_TILES x 16 outputs and TILES x 8 rows; the slices then fold in order,
 // y = fma(acc, 2^-e, y). A warp copies its own weights through its own ring, so warps meet only when slices fold. Blocks take units
 // (outputs, rows) in turn; weights of the first units are on their way before the kernel ahead has ended.
+// SPREAD: up to 4 rows, row r in the tensor core's column 2r, so that a lane has one column's sums instead of two.
 #define UNIT_OUTPUTS (16 * ROW_TILES)
 #include "fold.cuh"
 #include "parts.cuh"
 #include "ring.cuh"
 #include "step.cuh"
 
-#ifndef WHOLE
-#define WHOLE 1
-#endif
-#define HALVES (ROW_TILES == 2 && TILES == 1)
-#define RUN_TILES (ROW_TILES == 1 ? 1 : 2)
-#define RUNS (ROW_TILES / RUN_TILES)
-#define RUN_BYTES (RUN_TILES * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
-#define STRIDE (SLICES * 2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))  // from a slice's group to its next
-#define STAGE_BYTES (RUNS * RUN_BYTES)
+#define PAIRS (ROW_TILES / 2)
+#define GROUP_BYTES (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES)
+#define PAIR_BYTES (2 * GROUP_BYTES)
+#define STAGE_BYTES (PAIRS * PAIR_BYTES)
 #define ABREAST (TILES % 2 ? 1 : 2)
-
+#define HALVES (ROW_TILES == 2 && TILES == 1)  // units are dealt out in halves where they do not come out even
 #if SPREAD
 typedef float2 Kept;  // of one row, outputs g and g + 8
 #else
@@ -31,36 +27,32 @@ struct Job {
   int unit, first, tiles;
 };
 
-// Whole units as long as every block gets one, then their halves, so that no block has a unit more than others. Blocks take every gridDim.x-th job.
+// Units as long as every block gets one more; then their halves, so that no block is left with a unit while others have none. Blocks take every
+// gridDim.x-th job.
 struct Deal {
   int whole, jobs;
 
-  METHOD Deal(const Product& p) {
-    const int units = p.units();
-    whole = HALVES ? units - units % gridDim.x : units;
-    jobs = 2 * units - whole;
-  }
+  METHOD Deal(int units) : whole(HALVES ? units - units % gridDim.x : units), jobs(2 * units - whole) {}
   METHOD Job at(int job) const {
-    if (job < whole) return {job, 0, ROW_TILES};
-    return {whole + (job - whole) / 2, (job - whole) % 2, 1};
+    const int half = job - whole;
+    return half < 0 ? Job{job, 0, ROW_TILES} : Job{whole + half / 2, half % 2, 1};
   }
 };
 
 // Walks a warp's share of the weights: groups slice, slice + 8, ... of each job's outputs, job by job.
 struct Feed {
   int job, visit, visits, slice, tiles;
-  bool is_odd;
-  const u8* source[RUNS];
+  bool is_odd;  // a half, the second of its unit
+  const u8* source[PAIRS];
 
   METHOD void open(const Parts& parts, const Product& p, const Deal& deal) {
     const Job next = deal.at(job);
     const Unit at = p.at(next.unit);
     const Part& part = parts.part[at.part];
-    tiles = next.tiles;
-    is_odd = tiles == 1 && (at.tile + next.first) % 2;
-    UNROLL for (int run = 0; run < RUNS; run++) {
-      const int tile = at.tile + next.first + 2 * run;
-      source[run] = tile * 16 < part.outputs ? part.weights + group_offset(tile, slice, p.blocks) : nullptr;
+    tiles = next.tiles, is_odd = next.first == 1;
+    UNROLL for (int pair = 0; pair < PAIRS; pair++) {
+      const int tile = at.tile + next.first + 2 * pair;
+      source[pair] = tile * 16 < part.outputs ? part.weights + group_offset(tile, slice, p.blocks) : nullptr;
     }
   }
 
@@ -68,13 +60,13 @@ struct Feed {
     if (visits > 0 && job < deal.jobs) {
       const int group = group_bytes(min(GROUP_BLOCKS, p.blocks - (slice + SLICES * visit) * GROUP_BLOCKS));
       if (visit == 0) open(parts, p, deal);
-      else if (is_odd) source[0] -= RUN_BYTES / RUN_TILES - group;  // a short group's second tile stands behind a short first
-      const int bytes = (ROW_TILES == 1 || tiles == 1 ? 1 : 2) * group;
-      ring.expect(source[0] == nullptr ? 0 : source[RUNS - 1] != nullptr ? RUNS * bytes : bytes);
-      UNROLL for (int run = 0; run < RUNS; run++)
-        if (source[run] != nullptr) {
-          ring.copy(run * RUN_BYTES, source[run], bytes, GOES_FIRST);
-          source[run] += STRIDE;
+      else if (HALVES && is_odd) source[0] -= GROUP_BYTES - group;  // in a short group the second tile stands behind a short first
+      const int bytes = HALVES && tiles == 1 ? group : 2 * group;
+      ring.expect(source[0] == nullptr ? 0 : source[PAIRS - 1] != nullptr ? PAIRS * bytes : bytes);
+      UNROLL for (int pair = 0; pair < PAIRS; pair++)
+        if (source[pair] != nullptr) {
+          ring.copy(pair * PAIR_BYTES, source[pair], bytes, GOES_FIRST);
+          source[pair] += SLICES * PAIR_BYTES;
         }
       if (++visit == visits) visit = 0, job += gridDim.x;
     }
@@ -145,7 +137,7 @@ template <int tiles, bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILE
   const int lane = threadIdx.x & 31;
   const u8* groups_of[tiles];
   Head heads[tiles];
-  UNROLL for (int r = 0; r < tiles; r++) groups_of[r] = stage + r / 2 * RUN_BYTES + r % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count), heads[r] = Head(groups_of[r], lane >> 2);
+  UNROLL for (int r = 0; r < tiles; r++) groups_of[r] = stage + r / 2 * PAIR_BYTES + r % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count), heads[r] = Head(groups_of[r], lane >> 2);
   UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
     if (!is_whole && q >= count) break;
     Record w[tiles];
@@ -169,7 +161,7 @@ template <int tiles> DEVICE void take_groups(float (&acc)[ROW_TILES][TILES][4], 
     __syncwarp();
     feed.next(ring, parts, p, deal);
     const u8* stage = slots + ring.take();
-    if (WHOLE && count == GROUP_BLOCKS) fold_group<tiles, true>(acc, x, stage, count, offset);
+    if (TILES == 1 && count == GROUP_BLOCKS) fold_group<tiles, true>(acc, x, stage, count, offset);
     else fold_group<tiles, false>(acc, x, stage, count, offset);
   }
 }
@@ -182,7 +174,7 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
   const int lane = threadIdx.x & 31, slice = threadIdx.x >> 5;
   const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS, visits = groups > slice ? (groups - slice + SLICES - 1) / SLICES : 0;
   const Product p(parts, blocks, step[domain]);
-  const Deal deal(p);
+  const Deal deal(p.units());
   let_next_start();
   const u8* slots = shared + slice * STAGES * STAGE_BYTES;
   WeightRing ring(slots, barriers[slice], lane);
@@ -201,8 +193,8 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
     const u32 offset = code_offset(part.zero);
     Rows from(a, slice, at.row_tile, p.rows);
     float acc[ROW_TILES][TILES][4] = {};
-    if (!HALVES || job.tiles == ROW_TILES) take_groups<ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
-    else take_groups<HALVES ? 1 : ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
+    if (HALVES && job.tiles == 1) take_groups<HALVES ? 1 : ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
+    else take_groups<ROW_TILES>(acc, from, slots, ring, feed, parts, p, deal, offset);
     Kept* sums = both_sums + turn % 2 * (SLICES * ROW_TILES * TILES * 32);  // the last job's may still be read
     UNROLL for (int r = 0; r < ROW_TILES; r++)
       UNROLL for (int n = 0; n < TILES; n++) keep(sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane], acc[r][n]);

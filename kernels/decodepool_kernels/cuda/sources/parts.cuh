@@ -36,16 +36,9 @@ struct Product {
   }
   METHOD int column_groups() const { return (rows + UNIT_COLUMNS - 1) / UNIT_COLUMNS; }
   METHOD int units() const { return starts[3] * column_groups(); }
-  // Where the outputs of a unit of all rows lie.
-  METHOD Unit whole_at(int place) const {
-    const int part = (place >= starts[1]) + (place >= starts[2]);
-    return {part, (place - (part == 2 ? starts[2] : part == 1 ? starts[1] : 0)) * (UNIT_OUTPUTS / 16), 0};
-  }
   METHOD Unit at(int unit) const {
-    const int columns = column_groups();
-    Unit found = whole_at(unit / columns);
-    found.row_tile = unit % columns * TILES;
-    return found;
+    const int columns = column_groups(), place = unit / columns, part = (place >= starts[1]) + (place >= starts[2]);
+    return {part, (place - (part == 2 ? starts[2] : part == 1 ? starts[1] : 0)) * (UNIT_OUTPUTS / 16), unit % columns * TILES};
   }
 };
 

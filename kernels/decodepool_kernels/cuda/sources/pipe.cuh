@@ -9,13 +9,6 @@ DEVICE void wait_barrier(u32 barrier, int phase) {
 
 DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
 
-// Whether the thread is the one of its warp, all of which asks, that acts for it.
-DEVICE bool is_elected() {
-  u32 is_it;
-  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is_it));
-  return is_it;
-}
-
 // A run of bytes, a multiple of 16, to shared memory; the barrier counts them as they come.
 DEVICE void copy_run(u32 target, const void* source, int bytes, u32 barrier, u64 policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"

@@ -54,9 +54,7 @@ template <int threads, int stages, int slot_bytes> struct Ring {
 #if HAS_COPY_ENGINE
     asm volatile("{\n.reg .pred p;\nAGAIN: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barriers + 8 * reading),
                  "r"(phase) : "memory");
-#ifndef NO_FENCE
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
 #else
     wait_copies<stages - 2>();
 #endif
