@@ -2,6 +2,9 @@
 // y = fma(acc, 2^-e, y). A warp copies its own weights through its own ring, so warps meet only when slices fold. Blocks take units
 // (outputs, rows) in turn; weights of the first units are on their way before the kernel ahead has ended.
 // SPREAD: up to 4 rows, row r in the tensor core's column 2r, so that a lane has one column's sums instead of two.
+#ifndef BLOCKS
+#define BLOCKS (TILES == 1 ? 2 : 1)
+#endif
 #define UNIT_OUTPUTS (16 * ROW_TILES)
 #include "fold.cuh"
 #include "parts.cuh"
@@ -166,7 +169,7 @@ template <int tiles> DEVICE void take_groups(float (&acc)[ROW_TILES][TILES][4], 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(256, TILES == 1 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[SLICES][STAGES];
