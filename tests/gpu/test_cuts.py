@@ -65,12 +65,6 @@ def test_few_rows_of_a_k_quant_have_a_cut_that_fits_as_often_as_it_is_meant_to(
     assert cut is None or cut.shared_bytes * (2 if is_shared else 1) <= H200
 
 
-def test_rows_that_are_spread_leave_room_for_a_deeper_ring() -> None:
-    four, five = (product_cut(EIGHT_BITS, [28672], rows, sm_count=132, shared_bytes=H200) for rows in (4, 5))
-    assert (four.is_spread, four.stages) == (True, 3)
-    assert (five.is_spread, five.stages) == (False, 2)
-
-
 def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:
     few, many = (wide_cut(EIGHT_BITS, [outputs], 64, 132, H200) for outputs in (4096, 28672))
     assert few is not None

@@ -32,9 +32,7 @@ BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
 TILE_SUM_BYTES = 2 * SLICES * 32 * 16
-"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn; half of it where
-rows are spread.
-"""
+"""Shared memory in which the slices of one tile of 16 outputs x 8 rows meet, for two units in turn."""
 
 
 class Part(ctypes.Structure):
@@ -171,20 +169,16 @@ def warpgroup_cut(
 
 @dataclass(frozen=True)
 class ProductCut:
-    """Tiles of 16 outputs and of 8 rows that a block takes at once, and the depth of its ring. `is_spread` where rows
-    stand in every other column of a tensor core's.
-    """
+    """Tiles of 16 outputs and of 8 rows that a block takes at once, and the depth of its ring."""
 
     row_tiles: int
     tiles: int
-    is_spread: bool
     stages: int
     shared_bytes: int
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        tiles = {"ROW_TILES": self.row_tiles, "TILES": self.tiles, "SPREAD": int(self.is_spread)}
-        return {**tiles, "STAGES": self.stages}
+        return {"ROW_TILES": self.row_tiles, "TILES": self.tiles, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int], rows: int) -> int:
         """Return the units of a product with this many rows."""
@@ -199,9 +193,7 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     both; else one block an SM reads far ahead. More rows: the most outputs a block that leave no SM waiting for the
     others.
     """
-    is_spread = rows <= MOST_SPREAD_ROWS
-    sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes, is_spread=is_spread)
-    sizes = sizes or _fitting(kind, 1, shared_bytes, is_spread=is_spread)
+    sizes = _fitting(kind, 1 if rows <= 8 else 2, shared_bytes) or _fitting(kind, 1, shared_bytes)
     if not sizes:
         raise CannotCompile(f"weights of {kind.code_bits} bits need more than {shared_bytes} bytes of shared memory")
     if sizes[0].tiles == 1:
@@ -213,20 +205,19 @@ def product_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count
     return min(sizes, key=lambda cut: cut.row_tiles * -(-cut.units(outputs, rows) // sm_count))
 
 
-def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int, *, is_spread: bool) -> list[ProductCut]:
+def _fitting(kind: MatrixKind, tiles: int, shared_bytes: int) -> list[ProductCut]:
     """Return the cuts that fit, many outputs before few, deep rings before short ones."""
     every = [
-        _cut(kind, row_tiles, tiles, stages, is_spread=is_spread)
+        _cut(kind, row_tiles, tiles, stages)
         for row_tiles in ROW_TILES
         for stages in range(MOST_STAGES, FEWEST_STAGES - 1, -1)
     ]
     return [cut for cut in every if cut.shared_bytes <= shared_bytes]
 
 
-def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int, *, is_spread: bool) -> ProductCut:
-    stage_bytes, sum_bytes = SLICES * row_tiles * kind.group_bytes, row_tiles * tiles * TILE_SUM_BYTES
-    taken = stages * stage_bytes + sum_bytes // (2 if is_spread else 1)
-    return ProductCut(row_tiles, tiles, is_spread, stages, taken)
+def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCut:
+    stage_bytes = SLICES * row_tiles * kind.group_bytes
+    return ProductCut(row_tiles, tiles, stages, stages * stage_bytes + row_tiles * tiles * TILE_SUM_BYTES)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ DEVICE void part_sums(float (&sums)[4], const Columns& x, int part) {
 }
 
 // Blocks of `tiles` x 16 outputs times `columns` x 8 rows, added to the sums acc[r][n..].
-template <int tiles, int columns, int most, int all> DEVICE void fold_blocks(float (&acc)[most][all][4], int n0, const Record (&w)[tiles], const Columns (&x)[columns]) {
+template <int tiles, int columns, int all> DEVICE void fold_blocks(float (&acc)[tiles][all][4], int n0, const Record (&w)[tiles], const Columns (&x)[columns]) {
   UNROLL for (int part = 0; part < PARTS; part++) {
     float s[tiles][columns][4] = {};
     UNROLL for (int plane = 0; plane < PLANES; plane++)
