@@ -165,6 +165,16 @@ def test_products_that_share_a_launch_have_the_bytes_of_each_alone(gpu: Gpu, rea
     assert together.tobytes() == alone.tobytes()
 
 
+@pytest.mark.parametrize("read", range(2))
+def test_types_kept_alike_whose_codes_have_other_zeros_share_a_launch(gpu: Gpu, read: int) -> None:
+    matrices = [made(name, 64, 256)[0] for name in ("Q8_0", "Q5_0")]
+    assert matrices[0].kind == matrices[1].kind
+    assert matrices[0].zero != matrices[1].zero
+    x = numbers(1, 8, 256)
+    together, alone = (products(gpu, x, matrices, read=read, fused=fused).rows(range(8)) for fused in (True, False))
+    assert together.tobytes() == alone.tobytes()
+
+
 HARD = {
     "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
     "large": lambda x: x * 1e30,
