@@ -28,6 +28,8 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
+MOST_CLUSTER_ROWS = 16
+MOST_CLUSTER_STAGES = 12
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -265,3 +267,45 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
         return None
     cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
     return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)
+
+
+@dataclass(frozen=True)
+class ClusterCut:
+    """How `matmul_cluster` takes more rows than one tile of 8: units of `unit_tiles` x 16 outputs for a cluster of
+    `blocks` thread blocks, whose warps take `row_tiles` x 16 of them, and the depth of a block's ring.
+    """
+
+    blocks: int
+    unit_tiles: int
+    row_tiles: int
+    tiles: int
+    stages: int
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: warps that compute, one that copies and one that folds."""
+        return 32 * (SLICES // self.blocks * self.unit_tiles // self.row_tiles + 2)
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        unit = {"CLUSTER": self.blocks, "UNIT_TILES": self.unit_tiles, "ROW_TILES": self.row_tiles}
+        return {**unit, "TILES": self.tiles, "STAGES": self.stages, "BLOCKS": 1}
+
+    def units(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the units of a product with this many rows."""
+        width = TILE_OUTPUTS * self.unit_tiles
+        return sum(-(-count // width) for count in outputs) * -(-rows // (8 * self.tiles))
+
+
+def cluster_cut(kind: MatrixKind, rows: int, shared_bytes: int) -> ClusterCut | None:
+    """Return the cut for up to `rows` rows; None where another program takes them or the ring is too short."""
+    if not MOST_FEW_ROWS < rows <= MOST_CLUSTER_ROWS:
+        return None
+    blocks, unit_tiles, row_tiles, tiles = 4, 8, 2, -(-rows // 8)
+    columns = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    slot_bytes, sums = unit_tiles * kind.group_bytes + columns, unit_tiles // blocks * SLICES * tiles * FRAGMENT_BYTES
+    stages = min(MOST_CLUSTER_STAGES, (shared_bytes - sums) // slot_bytes)
+    if stages < 2 * SLICES // blocks:
+        return None
+    return ClusterCut(blocks, unit_tiles, row_tiles, tiles, stages, sums + stages * slot_bytes)

@@ -1,0 +1,203 @@
+// out = W x (+ bias) of 9 to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
+// slices of K: one warp brings a slice's weights and activations, which SLICE_WARPS warps share, so that a unit reads activations once. Sums go to the block
+// of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y). Weights of the first units are on their
+// way before the kernel ahead has ended.
+#define UNIT_OUTPUTS (16 * UNIT_TILES)
+#include "cluster.cuh"
+#include "fold.cuh"
+#include "parts.cuh"
+#include "pipe.cuh"
+#include "step.cuh"
+
+#define OWN_SLICES (SLICES / CLUSTER)
+#define SLICE_WARPS (UNIT_TILES / ROW_TILES)
+#define WARPS (OWN_SLICES * SLICE_WARPS)
+#define PAIRS (UNIT_TILES / 2)
+#define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
+#define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
+#define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
+#define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
+#define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
+#define OWN_TILES (UNIT_TILES / CLUSTER)
+#define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
+
+typedef Pipe<STAGES, SLOT_BYTES> GroupPipe;
+
+// The groups of a block's slices in the order in which they are brought: one of each slice in turn, unit by unit. Some of the last may not be there.
+struct Feed {
+  const Parts& parts;
+  const Product& p;
+  int unit, visit, slice, first_slice;
+
+  METHOD Feed(const Parts& parts, const Product& p, int first_slice)
+      : parts(parts), p(p), unit(blockIdx.x / CLUSTER), visit(0), slice(0), first_slice(first_slice) {}
+  METHOD bool is_left() const { return unit < p.units(); }
+  METHOD int group() const { return visit * SLICES + first_slice + slice; }
+  METHOD int blocks() const { return max(0, min(GROUP_BLOCKS, p.blocks - group() * GROUP_BLOCKS)); }
+  METHOD void pass() {
+    if (++slice < OWN_SLICES) return;
+    slice = 0;
+    if (++visit * (SLICES * GROUP_BLOCKS) < p.blocks) return;
+    visit = 0, unit += gridDim.x / CLUSTER;
+  }
+  METHOD void bring_weights(const GroupPipe& pipe) const {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const int count = blocks(), bytes = count > 0 ? 2 * group_bytes(count) : 0, pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
+    pipe.claim(pairs * bytes + count * (PLANES_BYTES + SUMS_BYTES));
+    if (count > 0)
+      for (int pair = 0; pair < pairs; pair++)
+        copy_run(pipe.slot() + pair * PAIR_BYTES, part.weights + group_offset(at.tile + 2 * pair, group(), p.blocks), bytes, pipe.filled(), GOES_FIRST);
+  }
+  METHOD void bring_columns(const GroupPipe& pipe, const Activation& a) const {
+    const int row_tile = p.at(unit).row_tile, count = blocks();
+    for (int q = 0; q < count; q++) {
+      const int block = group() * GROUP_BLOCKS + q;
+      const u32 to = pipe.slot() + WEIGHT_BYTES;
+      copy_run(to + q * PLANES_BYTES, fragments_at(a, block, row_tile), PLANES_BYTES, pipe.filled(), STAYS);
+      if (HAS_MINIMUM)
+        copy_run(to + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES, a.sums + ((size_t)block * a.columns + row_tile * 8) * 2, SUMS_BYTES, pipe.filled(), STAYS);
+    }
+  }
+};
+
+// By one thread. Weights that fill the ring come first: activations may not be there yet.
+DEVICE void bring_groups(GroupPipe pipe, Feed feed, const Activation& a) {
+  GroupPipe early_pipe = pipe;
+  Feed early = feed;
+  int slots = 0;
+  for (; slots < STAGES && early.is_left(); slots++) early.bring_weights(early_pipe), early.pass(), early_pipe.pass();
+  await_previous();
+  for (; feed.is_left(); slots--) {
+    if (slots <= 0) feed.bring_weights(pipe);
+    feed.bring_columns(pipe, a);
+    feed.pass(), pipe.pass();
+  }
+}
+
+// acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
+template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* slot, int first_tile, int count, u32 offset) {
+  const int lane = threadIdx.x & 31;
+  const u8* groups_of[ROW_TILES];
+  Head heads[ROW_TILES];
+  UNROLL for (int r = 0; r < ROW_TILES; r++) {
+    groups_of[r] = slot + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
+    heads[r] = Head(groups_of[r], lane >> 2);
+  }
+  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+    if (!is_whole && q >= count) break;
+    Columns x[TILES];
+    UNROLL for (int n = 0; n < TILES; n++) {
+      UNROLL for (int plane = 0; plane < PLANES; plane++)
+        x[n].planes[plane] = *(const uint4*)(slot + WEIGHT_BYTES + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
+#if HAS_MINIMUM
+      x[n].sums = *(const float4*)(slot + WEIGHT_BYTES + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
+#endif
+    }
+    Record w[ROW_TILES];
+    UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
+    fold_blocks(acc, 0, w, x);
+  }
+}
+
+// Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
+struct Meeting {
+  u32 sums, there, taken;  // addresses; barriers: all sums are there, and every block of the cluster has taken its own
+  int phase;
+
+  METHOD void send_sums(const float (&acc)[ROW_TILES][TILES][4], int slice, int first_tile) {
+    wait_cluster_barrier(taken, phase ^ 1);
+    UNROLL for (int r = 0; r < ROW_TILES; r++) {
+      const int owner = (first_tile + r) / OWN_TILES, tile = (first_tile + r) % OWN_TILES;
+      const u32 to = address_in(sums + (((slice * OWN_TILES + tile) * TILES) * 32 + (threadIdx.x & 31)) * 16, owner), barrier = address_in(there, owner);
+      UNROLL for (int n = 0; n < TILES; n++) send(to + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
+    }
+    phase ^= 1;
+  }
+
+  // By one warp: y of the outputs that this block owns.
+  METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile) {
+    const int lane = threadIdx.x & 31;
+    if (lane == 0) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(there), "r"(OWN_SUMS * 16) : "memory");
+    float2 down[TILES][SLICES];
+    UNROLL for (int n = 0; n < TILES; n++)
+      UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
+    wait_cluster_barrier(there, phase);
+    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+      UNROLL for (int n = 0; n < TILES; n++) {
+        float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
+        UNROLL for (int s = 0; s < SLICES; s++) {
+          const float4 sum = shared_float4(sums + (((s * OWN_TILES + tile) * TILES + n) * 32 + lane) * 16);
+          v = make_float4(fmaf(sum.x, down[n][s].x, v.x), fmaf(sum.y, down[n][s].y, v.y), fmaf(sum.z, down[n][s].x, v.z), fmaf(sum.w, down[n][s].y, v.w));
+        }
+        y[tile][n] = v;
+      }
+    __syncwarp();
+    if (lane < CLUSTER) arrive_at(address_in(taken, lane));
+    phase ^= 1;
+  }
+};
+
+DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, const Unit& at, int rank, int rows, const int* logits_slots) {
+  const int lane = threadIdx.x & 31;
+  UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+    UNROLL for (int n = 0; n < TILES; n++) {
+      const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
+      UNROLL for (int j = 0; j < 4; j++) {
+        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2) + (j & 2) * 4;
+        if (row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, values[j]);
+      }
+    }
+}
+
+#if CLUSTER > 1
+#define CLUSTER_DIMS __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTER_DIMS
+#endif
+
+extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 2), BLOCKS)
+matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
+  extern __shared__ __align__(128) u8 shared[];
+  __shared__ u64 barriers[2 * STAGES + 2];
+  const u32 meeting = shared_address(shared + STAGES * SLOT_BYTES), meeting_barriers = shared_address(barriers + 2 * STAGES);
+  GroupPipe pipe(shared, barriers);
+  if (threadIdx.x == 0) set_barrier(meeting_barriers, 1), set_barrier(meeting_barriers + 8, CLUSTER), pipe.set(SLICE_WARPS);
+  meet_blocks();
+  let_next_start();
+  const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
+  const Activation a = activation_at(activation, blocks, columns);
+  const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
+  Meeting sums = {meeting, meeting_barriers, meeting_barriers + 8, 0};
+  if (warp == WARPS) {
+    if ((threadIdx.x & 31) == 0) bring_groups(pipe, Feed(parts, p, rank * OWN_SLICES), a);
+  } else if (warp == WARPS + 1) {
+    await_previous();
+    const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
+    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+      const Unit at = p.at(unit);
+      float4 y[OWN_TILES][TILES];
+      sums.fold(y, a, at.row_tile);
+      put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
+    }
+  } else {
+    const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
+    for (int i = 0; i < own; i++) pipe.pass();
+    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+      const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
+      float acc[ROW_TILES][TILES][4] = {};
+      for (int first = 0; first < blocks; first += SLICES * GROUP_BLOCKS) {
+        const int left = blocks - first - slice * GROUP_BLOCKS;
+        pipe.wait();
+        const u8* slot = shared + pipe.stage * SLOT_BYTES;
+        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, first_tile, GROUP_BLOCKS, offset);
+        else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
+        pipe.give_back<false>();
+        UNROLL for (int i = 1; i < OWN_SLICES; i++) pipe.pass();
+      }
+      sums.send_sums(acc, slice, first_tile);
+    }
+  }
+  __syncwarp();
+  meet_blocks();
+}
