@@ -130,6 +130,19 @@ def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
+@pytest.mark.parametrize("outputs", [41, 137, 6000])
+@pytest.mark.parametrize("name", [*TYPES, "F16", "BF16"])
+def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_every_gpu(
+    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed, _ = made(name, outputs, 1056)
+    probe = products(gpu, numbers(1, 16, 1056), [packed])
+    found = {width: probe.rows(range(width)).tobytes() for width in range(9, 17)}
+    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
+    for width, bytes_of in found.items():
+        assert probe.rows(range(width)).tobytes() == bytes_of, width
+
+
 def test_many_outputs_are_cut_otherwise_and_have_the_same_bytes(gpu: Gpu) -> None:
     """20,000 outputs take 64 a block, the first 1,000 of them 32."""
     w = planes("Q8_0", 20000, 1024)

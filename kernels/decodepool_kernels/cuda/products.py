@@ -284,8 +284,8 @@ class ClusterCut:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: warps that compute, one that copies and one that folds."""
-        return 32 * (SLICES // self.blocks * self.unit_tiles // self.row_tiles + 2)
+        """Threads of a block: warps that compute, two that copy and one that folds."""
+        return 32 * (SLICES // self.blocks * self.unit_tiles // self.row_tiles + 3)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
@@ -298,14 +298,14 @@ class ClusterCut:
         return sum(-(-count // width) for count in outputs) * -(-rows // (8 * self.tiles))
 
 
-def cluster_cut(kind: MatrixKind, rows: int, shared_bytes: int) -> ClusterCut | None:
+def cluster_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, shared_bytes: int) -> ClusterCut | None:
     """Return the cut for up to `rows` rows; None where another program takes them or the ring is too short."""
     if not MOST_FEW_ROWS < rows <= MOST_CLUSTER_ROWS:
         return None
-    blocks, unit_tiles, row_tiles, tiles = 4, 8, 2, -(-rows // 8)
+    blocks, unit_tiles, row_tiles, tiles = 2, 4, 2, -(-rows // 8)
     columns = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
     slot_bytes, sums = unit_tiles * kind.group_bytes + columns, unit_tiles // blocks * SLICES * tiles * FRAGMENT_BYTES
     stages = min(MOST_CLUSTER_STAGES, (shared_bytes - sums) // slot_bytes)
-    if stages < 2 * SLICES // blocks:
+    if stages < SLICES // blocks:
         return None
     return ClusterCut(blocks, unit_tiles, row_tiles, tiles, stages, sums + stages * slot_bytes)

@@ -115,7 +115,7 @@ class Programs:
         few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
-        cluster = cluster_cut(kind, rows, room)
+        cluster = cluster_cut(kind, outputs, rows, room)
         if cluster is not None and self._gpu.capability == CLUSTER_CAPABILITY:
             return [self._cluster(record, cluster, arguments, outputs, rows)]
         cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)

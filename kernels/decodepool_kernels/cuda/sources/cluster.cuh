@@ -22,9 +22,3 @@ DEVICE void send(u32 remote, float4 v, u32 remote_barrier) {
 DEVICE void arrive_at(u32 remote_barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_barrier) : "memory");
 }
-
-// As wait_barrier, where threads of other blocks arrive.
-DEVICE void wait_cluster_barrier(u32 barrier, int phase) {
-  asm volatile("{\n.reg .pred p;\nAGAIN: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n@p bra DONE;\nbra AGAIN;\nDONE:\n}"
-               ::"r"(barrier), "r"(phase) : "memory");
-}

@@ -23,55 +23,66 @@
 
 typedef Pipe<STAGES, SLOT_BYTES> GroupPipe;
 
-// The groups of a block's slices in the order in which they are brought: one of each slice in turn, unit by unit. Some of the last may not be there.
-struct Feed {
-  const Parts& parts;
-  const Product& p;
-  int unit, visit, slice, first_slice;
+// A lane's part of what a warp brings: of one of the block's slices, group by group and unit by unit, one of `each` pieces.
+struct Lane {
+  int slice, piece;
+  bool is_there;
+  GroupPipe pipe;
 
-  METHOD Feed(const Parts& parts, const Product& p, int first_slice)
-      : parts(parts), p(p), unit(blockIdx.x / CLUSTER), visit(0), slice(0), first_slice(first_slice) {}
-  METHOD bool is_left() const { return unit < p.units(); }
-  METHOD int group() const { return visit * SLICES + first_slice + slice; }
-  METHOD int blocks() const { return max(0, min(GROUP_BLOCKS, p.blocks - group() * GROUP_BLOCKS)); }
+  METHOD Lane(const GroupPipe& first, int each)
+      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there((threadIdx.x & 31) < OWN_SLICES * each), pipe(first) {
+    for (int i = 0; i < slice && is_there; i++) pipe.pass();
+  }
   METHOD void pass() {
-    if (++slice < OWN_SLICES) return;
-    slice = 0;
-    if (++visit * (SLICES * GROUP_BLOCKS) < p.blocks) return;
-    visit = 0, unit += gridDim.x / CLUSTER;
+    UNROLL for (int i = 0; i < OWN_SLICES; i++) pipe.pass();
   }
-  METHOD void bring_weights(const GroupPipe& pipe) const {
-    const Unit at = p.at(unit);
-    const Part& part = parts.part[at.part];
-    const int count = blocks(), bytes = count > 0 ? 2 * group_bytes(count) : 0, pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
-    pipe.claim(pairs * bytes + count * (PLANES_BYTES + SUMS_BYTES));
-    if (count > 0)
-      for (int pair = 0; pair < pairs; pair++)
-        copy_run(pipe.slot() + pair * PAIR_BYTES, part.weights + group_offset(at.tile + 2 * pair, group(), p.blocks), bytes, pipe.filled(), GOES_FIRST);
-  }
-  METHOD void bring_columns(const GroupPipe& pipe, const Activation& a) const {
-    const int row_tile = p.at(unit).row_tile, count = blocks();
-    for (int q = 0; q < count; q++) {
-      const int block = group() * GROUP_BLOCKS + q;
-      const u32 to = pipe.slot() + WEIGHT_BYTES;
-      copy_run(to + q * PLANES_BYTES, fragments_at(a, block, row_tile), PLANES_BYTES, pipe.filled(), STAYS);
-      if (HAS_MINIMUM)
-        copy_run(to + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES, a.sums + ((size_t)block * a.columns + row_tile * 8) * 2, SUMS_BYTES, pipe.filled(), STAYS);
-    }
+  METHOD void claim(int bytes) const {
+    if (is_there && piece == 0) pipe.claim(bytes);
+    __syncwarp();
   }
 };
 
-// By one thread. Weights that fill the ring come first: activations may not be there yet.
-DEVICE void bring_groups(GroupPipe pipe, Feed feed, const Activation& a) {
-  GroupPipe early_pipe = pipe;
-  Feed early = feed;
-  int slots = 0;
-  for (; slots < STAGES && early.is_left(); slots++) early.bring_weights(early_pipe), early.pass(), early_pipe.pass();
-  await_previous();
-  for (; feed.is_left(); slots--) {
-    if (slots <= 0) feed.bring_weights(pipe);
-    feed.bring_columns(pipe, a);
-    feed.pass(), pipe.pass();
+// Blocks of the group of a slice that begins at block `first`.
+DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
+
+// By a warp: a lane a pair of tiles.
+DEVICE void bring_weights(const GroupPipe& pipe, const Parts& parts, const Product& p, int first_slice) {
+  Lane own(pipe, PAIRS);
+  const int group = first_slice + own.slice;
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
+    const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
+    for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
+      const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
+      own.claim(pairs * bytes);
+      if (own.is_there && own.piece < pairs && count > 0) copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
+      from += SLICES * PAIR_BYTES;
+      own.pass();
+    }
+  }
+}
+
+// By a warp: a lane a block.
+DEVICE void bring_columns(const GroupPipe& pipe, const Activation& a, const Product& p, int first_slice) {
+  Lane own(pipe, GROUP_BLOCKS);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
+  const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 2 * a.columns;
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
+    const int row_tile = p.at(unit).row_tile;
+    const u8* planes = fragments_at(a, block, row_tile);
+    const float* sums = a.sums + (size_t)block * 2 * a.columns + row_tile * 16;
+    for (int visit = 0; visit < p.blocks; visit += far) {
+      own.claim(blocks_of(visit + block - own.piece, p.blocks) * (PLANES_BYTES + SUMS_BYTES));
+      if (own.is_there && visit + block < p.blocks) {
+        const u32 to = own.pipe.slot() + WEIGHT_BYTES;
+        copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, own.pipe.filled(), STAYS);
+        if (HAS_MINIMUM) copy_run(to + GROUP_BLOCKS * PLANES_BYTES + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
+      }
+      planes += planes_on, sums += sums_on;
+      own.pass();
+    }
   }
 }
 
@@ -106,7 +117,7 @@ struct Meeting {
   int phase;
 
   METHOD void send_sums(const float (&acc)[ROW_TILES][TILES][4], int slice, int first_tile) {
-    wait_cluster_barrier(taken, phase ^ 1);
+    wait_barrier(taken, phase ^ 1);
     UNROLL for (int r = 0; r < ROW_TILES; r++) {
       const int owner = (first_tile + r) / OWN_TILES, tile = (first_tile + r) % OWN_TILES;
       const u32 to = address_in(sums + (((slice * OWN_TILES + tile) * TILES) * 32 + (threadIdx.x & 31)) * 16, owner), barrier = address_in(there, owner);
@@ -115,14 +126,14 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By one warp: y of the outputs that this block owns.
-  METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile) {
+  // By one warp: y of the outputs that this block owns. After the last unit nobody is told: the other blocks may have ended.
+  METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
     if (lane == 0) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(there), "r"(OWN_SUMS * 16) : "memory");
     float2 down[TILES][SLICES];
     UNROLL for (int n = 0; n < TILES; n++)
       UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
-    wait_cluster_barrier(there, phase);
+    wait_barrier(there, phase);
     UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
       UNROLL for (int n = 0; n < TILES; n++) {
         float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
@@ -133,7 +144,7 @@ struct Meeting {
         y[tile][n] = v;
       }
     __syncwarp();
-    if (lane < CLUSTER) arrive_at(address_in(taken, lane));
+    if (lane < CLUSTER && !is_last) arrive_at(address_in(taken, lane));
     phase ^= 1;
   }
 };
@@ -156,13 +167,13 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
 #define CLUSTER_DIMS
 #endif
 
-extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 2), BLOCKS)
+extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 3), BLOCKS)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[2 * STAGES + 2];
   const u32 meeting = shared_address(shared + STAGES * SLOT_BYTES), meeting_barriers = shared_address(barriers + 2 * STAGES);
   GroupPipe pipe(shared, barriers);
-  if (threadIdx.x == 0) set_barrier(meeting_barriers, 1), set_barrier(meeting_barriers + 8, CLUSTER), pipe.set(SLICE_WARPS);
+  if (threadIdx.x == 0) set_barrier(meeting_barriers, 1), set_barrier(meeting_barriers + 8, CLUSTER), pipe.set(SLICE_WARPS, 2);
   meet_blocks();
   let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
@@ -170,14 +181,17 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
   Meeting sums = {meeting, meeting_barriers, meeting_barriers + 8, 0};
   if (warp == WARPS) {
-    if ((threadIdx.x & 31) == 0) bring_groups(pipe, Feed(parts, p, rank * OWN_SLICES), a);
+    bring_weights(pipe, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
+    await_previous();
+    bring_columns(pipe, a, p, rank * OWN_SLICES);
+  } else if (warp == WARPS + 2) {
     await_previous();
     const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const Unit at = p.at(unit);
       float4 y[OWN_TILES][TILES];
-      sums.fold(y, a, at.row_tile);
+      sums.fold(y, a, at.row_tile, unit + clusters >= p.units());
       put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
     }
   } else {
