@@ -28,8 +28,10 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
-MOST_CLUSTER_ROWS = 16
-MOST_CLUSTER_STAGES = 12
+CLUSTER_BLOCKS = 2
+CLUSTER_TILES = 2
+CLUSTER_UNIT_TILES = (6, 4)
+MOST_CLUSTER_ROUNDS = 3
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -271,41 +273,55 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes more rows than one tile of 8: units of `unit_tiles` x 16 outputs for a cluster of
-    `blocks` thread blocks, whose warps take `row_tiles` x 16 of them, and the depth of a block's ring.
+    """How `matmul_cluster` takes 9 to 16 rows: units of `unit_tiles` x 16 outputs for a cluster of two thread blocks,
+    of which a warp takes half for one slice, and the depth of a block's ring.
     """
 
-    blocks: int
     unit_tiles: int
-    row_tiles: int
-    tiles: int
     stages: int
     shared_bytes: int
 
     @property
     def threads(self) -> int:
-        """Threads of a block: warps that compute, two that copy and one that folds."""
-        return 32 * (SLICES // self.blocks * self.unit_tiles // self.row_tiles + 3)
+        """Threads of a block: two warps a slice that compute, two that copy and one that folds."""
+        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 3)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": self.blocks, "UNIT_TILES": self.unit_tiles, "ROW_TILES": self.row_tiles}
-        return {**unit, "TILES": self.tiles, "STAGES": self.stages, "BLOCKS": 1}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": self.unit_tiles // 2}
+        return {**unit, "TILES": CLUSTER_TILES, "STAGES": self.stages}
 
-    def units(self, outputs: Sequence[int], rows: int) -> int:
-        """Return the units of a product with this many rows."""
+    def units(self, outputs: Sequence[int]) -> int:
+        """Return the units of a product."""
         width = TILE_OUTPUTS * self.unit_tiles
-        return sum(-(-count // width) for count in outputs) * -(-rows // (8 * self.tiles))
+        return sum(-(-count // width) for count in outputs)
 
 
-def cluster_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, shared_bytes: int) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows; None where another program takes them or the ring is too short."""
-    if not MOST_FEW_ROWS < rows <= MOST_CLUSTER_ROWS:
+def cluster_cut(
+    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
+) -> ClusterCut | None:
+    """Return the cut for up to `rows` rows; None where another program takes them. Large units read activations less
+    often, small ones are dealt out more evenly.
+    """
+    if not MOST_FEW_ROWS < rows <= 8 * CLUSTER_TILES:
         return None
-    blocks, unit_tiles, row_tiles, tiles = 2, 4, 2, -(-rows // 8)
-    columns = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
-    slot_bytes, sums = unit_tiles * kind.group_bytes + columns, unit_tiles // blocks * SLICES * tiles * FRAGMENT_BYTES
-    stages = min(MOST_CLUSTER_STAGES, (shared_bytes - sums) // slot_bytes)
-    if stages < SLICES // blocks:
+    cuts = [_cluster_cut(kind, unit_tiles, shared_bytes) for unit_tiles in CLUSTER_UNIT_TILES]
+    clusters = sm_count // CLUSTER_BLOCKS
+    return min(
+        (cut for cut in cuts if cut is not None),
+        key=lambda cut: cut.unit_tiles * -(-cut.units(outputs) // clusters),
+        default=None,
+    )
+
+
+def _cluster_cut(kind: MatrixKind, unit_tiles: int, shared_bytes: int) -> ClusterCut | None:
+    """Return the cut with the deepest ring that fits; a slot of it stays with one slice."""
+    own_slices = SLICES // CLUSTER_BLOCKS
+    columns_bytes = GROUP_BLOCKS * CLUSTER_TILES * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    slot_bytes = unit_tiles * kind.group_bytes + columns_bytes
+    sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * CLUSTER_TILES * FRAGMENT_BYTES
+    rounds = min(MOST_CLUSTER_ROUNDS, (shared_bytes - sums_bytes) // (own_slices * slot_bytes))
+    if rounds == 0:
         return None
-    return ClusterCut(blocks, unit_tiles, row_tiles, tiles, stages, sums + stages * slot_bytes)
+    stages = rounds * own_slices
+    return ClusterCut(unit_tiles, stages, sums_bytes + stages * slot_bytes)

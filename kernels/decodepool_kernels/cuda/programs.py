@@ -13,6 +13,7 @@ from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
+    CLUSTER_BLOCKS,
     FEWEST_WIDE_ROWS,
     WARPGROUP_THREADS,
     WARPGROUP_WARPS,
@@ -115,9 +116,9 @@ class Programs:
         few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
-        cluster = cluster_cut(kind, outputs, rows, room)
+        cluster = cluster_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if cluster is not None and self._gpu.capability == CLUSTER_CAPABILITY:
-            return [self._cluster(record, cluster, arguments, outputs, rows)]
+            return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
@@ -133,12 +134,13 @@ class Programs:
         return Launch(_product_name(record), function, (grid, 1), arguments, _weight_bytes(record))
 
     def _cluster(
-        self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
+        self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]
     ) -> Launch:
         defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_cluster", defines, cut.threads, cut.shared_bytes)
-        clusters = min(cut.units(outputs, rows), self._gpu.clusters_at_once(function, cut.blocks))
-        return Launch(_product_name(record), function, (clusters * cut.blocks, 1), arguments, _weight_bytes(record))
+        clusters = min(cut.units(outputs), self._gpu.clusters_at_once(function, CLUSTER_BLOCKS))
+        grid = (clusters * CLUSTER_BLOCKS, 1)
+        return Launch(_product_name(record), function, grid, arguments, _weight_bytes(record))
 
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int

@@ -21,6 +21,9 @@
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
 
+#if STAGES % OWN_SLICES
+#error "a slot of the ring has groups of one slice alone: else its warps would take one round for another"
+#endif
 typedef Pipe<STAGES, SLOT_BYTES> GroupPipe;
 
 // A lane's part of what a warp brings: of one of the block's slices, group by group and unit by unit, one of `each` pieces.
@@ -167,7 +170,7 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
 #define CLUSTER_DIMS
 #endif
 
-extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 3), BLOCKS)
+extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[2 * STAGES + 2];
