@@ -31,7 +31,6 @@ MOST_SPREAD_ROWS = 4
 CLUSTER_BLOCKS = 2
 CLUSTER_TILES = 2
 CLUSTER_UNIT_TILES = (6, 4)
-MOST_CLUSTER_ROUNDS = 3
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -274,7 +273,7 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
 @dataclass(frozen=True)
 class ClusterCut:
     """How `matmul_cluster` takes 9 to 16 rows: units of `unit_tiles` x 16 outputs for a cluster of two thread blocks,
-    of which a warp takes half for one slice, and the depth of a block's ring.
+    of which a warp takes half for one slice, and the depth of a slice's ring.
     """
 
     unit_tiles: int
@@ -315,13 +314,10 @@ def cluster_cut(
 
 
 def _cluster_cut(kind: MatrixKind, unit_tiles: int, shared_bytes: int) -> ClusterCut | None:
-    """Return the cut with the deepest ring that fits; a slot of it stays with one slice."""
+    """Return the cut with the deepest rings that fit, one for each slice of a block."""
     own_slices = SLICES // CLUSTER_BLOCKS
     columns_bytes = GROUP_BLOCKS * CLUSTER_TILES * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
     slot_bytes = unit_tiles * kind.group_bytes + columns_bytes
     sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * CLUSTER_TILES * FRAGMENT_BYTES
-    rounds = min(MOST_CLUSTER_ROUNDS, (shared_bytes - sums_bytes) // (own_slices * slot_bytes))
-    if rounds == 0:
-        return None
-    stages = rounds * own_slices
-    return ClusterCut(unit_tiles, stages, sums_bytes + stages * slot_bytes)
+    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // (own_slices * slot_bytes))
+    return ClusterCut(unit_tiles, stages, sums_bytes + own_slices * stages * slot_bytes) if stages >= FEWEST_STAGES else None

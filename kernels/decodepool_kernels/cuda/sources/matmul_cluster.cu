@@ -21,24 +21,22 @@
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
 
-#if STAGES % OWN_SLICES
-#error "a slot of the ring has groups of one slice alone: else its warps would take one round for another"
-#endif
-typedef Pipe<STAGES, SLOT_BYTES> GroupPipe;
+typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
-// A lane's part of what a warp brings: of one of the block's slices, group by group and unit by unit, one of `each` pieces.
+// The ring of one of a block's slices; lanes that have none get the first.
+DEVICE SlicePipe pipe_of(const u8* slots, const u64* barriers, int own) {
+  const int slice = own < OWN_SLICES ? own : 0;
+  return SlicePipe(slots + slice * STAGES * SLOT_BYTES, barriers + slice * 2 * STAGES);
+}
+
+// A lane's part of what a warp brings: one of `each` pieces of a group of one of the block's slices.
 struct Lane {
   int slice, piece;
   bool is_there;
-  GroupPipe pipe;
+  SlicePipe pipe;
 
-  METHOD Lane(const GroupPipe& first, int each)
-      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there((threadIdx.x & 31) < OWN_SLICES * each), pipe(first) {
-    for (int i = 0; i < slice && is_there; i++) pipe.pass();
-  }
-  METHOD void pass() {
-    UNROLL for (int i = 0; i < OWN_SLICES; i++) pipe.pass();
-  }
+  METHOD Lane(const u8* slots, const u64* barriers, int each)
+      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there((threadIdx.x & 31) < OWN_SLICES * each), pipe(pipe_of(slots, barriers, slice)) {}
   METHOD void claim(int bytes) const {
     if (is_there && piece == 0) pipe.claim(bytes);
     __syncwarp();
@@ -49,8 +47,8 @@ struct Lane {
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
 // By a warp: a lane a pair of tiles.
-DEVICE void bring_weights(const GroupPipe& pipe, const Parts& parts, const Product& p, int first_slice) {
-  Lane own(pipe, PAIRS);
+DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
+  Lane own(slots, barriers, PAIRS);
   const int group = first_slice + own.slice;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const Unit at = p.at(unit);
@@ -62,14 +60,14 @@ DEVICE void bring_weights(const GroupPipe& pipe, const Parts& parts, const Produ
       own.claim(pairs * bytes);
       if (own.is_there && own.piece < pairs && count > 0) copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
       from += SLICES * PAIR_BYTES;
-      own.pass();
+      own.pipe.pass();
     }
   }
 }
 
 // By a warp: a lane a block.
-DEVICE void bring_columns(const GroupPipe& pipe, const Activation& a, const Product& p, int first_slice) {
-  Lane own(pipe, GROUP_BLOCKS);
+DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  Lane own(slots, barriers, GROUP_BLOCKS);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
   const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 2 * a.columns;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
@@ -84,7 +82,7 @@ DEVICE void bring_columns(const GroupPipe& pipe, const Activation& a, const Prod
         if (HAS_MINIMUM) copy_run(to + GROUP_BLOCKS * PLANES_BYTES + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
       }
       planes += planes_on, sums += sums_on;
-      own.pass();
+      own.pipe.pass();
     }
   }
 }
@@ -173,10 +171,12 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
 extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * STAGES + 2];
-  const u32 meeting = shared_address(shared + STAGES * SLOT_BYTES), meeting_barriers = shared_address(barriers + 2 * STAGES);
-  GroupPipe pipe(shared, barriers);
-  if (threadIdx.x == 0) set_barrier(meeting_barriers, 1), set_barrier(meeting_barriers + 8, CLUSTER), pipe.set(SLICE_WARPS, 2);
+  __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
+  const u32 meeting = shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), meeting_barriers = shared_address(barriers + 2 * OWN_SLICES * STAGES);
+  if (threadIdx.x == 0) {
+    set_barrier(meeting_barriers, 1), set_barrier(meeting_barriers + 8, CLUSTER);
+    for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
+  }
   meet_blocks();
   let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
@@ -184,10 +184,10 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
   Meeting sums = {meeting, meeting_barriers, meeting_barriers + 8, 0};
   if (warp == WARPS) {
-    bring_weights(pipe, parts, p, rank * OWN_SLICES);
+    bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
     await_previous();
-    bring_columns(pipe, a, p, rank * OWN_SLICES);
+    bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 2) {
     await_previous();
     const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
@@ -199,18 +199,17 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     }
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
-    for (int i = 0; i < own; i++) pipe.pass();
+    SlicePipe pipe = pipe_of(shared, barriers, own);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
       for (int first = 0; first < blocks; first += SLICES * GROUP_BLOCKS) {
         const int left = blocks - first - slice * GROUP_BLOCKS;
         pipe.wait();
-        const u8* slot = shared + pipe.stage * SLOT_BYTES;
+        const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
         if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, first_tile, GROUP_BLOCKS, offset);
         else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
         pipe.give_back<false>();
-        UNROLL for (int i = 1; i < OWN_SLICES; i++) pipe.pass();
       }
       sums.send_sums(acc, slice, first_tile);
     }
