@@ -1,7 +1,7 @@
 // out = W x (+ bias) of 9 to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
-// slices of K: one warp brings a slice's weights and activations, which SLICE_WARPS warps share, so that a unit reads activations once. Sums go to the block
-// of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y). Weights of the first units are on their
-// way before the kernel ahead has ended.
+// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own,
+// which one warp fills with weights and another with activations; weights are on their way before the kernel ahead has ended. Sums go to
+// the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -36,7 +36,7 @@ struct Lane {
   SlicePipe pipe;
 
   METHOD Lane(const u8* slots, const u64* barriers, int each)
-      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there((threadIdx.x & 31) < OWN_SLICES * each), pipe(pipe_of(slots, barriers, slice)) {}
+      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there(slice < OWN_SLICES), pipe(pipe_of(slots, barriers, slice)) {}
   METHOD void claim(int bytes) const {
     if (is_there && piece == 0) pipe.claim(bytes);
     __syncwarp();
@@ -58,7 +58,8 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
       own.claim(pairs * bytes);
-      if (own.is_there && own.piece < pairs && count > 0) copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
+      if (own.is_there && own.piece < pairs && count > 0)
+        copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
       from += SLICES * PAIR_BYTES;
       own.pipe.pass();
     }
@@ -77,9 +78,9 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
     for (int visit = 0; visit < p.blocks; visit += far) {
       own.claim(blocks_of(visit + block - own.piece, p.blocks) * (PLANES_BYTES + SUMS_BYTES));
       if (own.is_there && visit + block < p.blocks) {
-        const u32 to = own.pipe.slot() + WEIGHT_BYTES;
+        const u32 to = own.pipe.slot() + WEIGHT_BYTES, sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
         copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, own.pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(to + GROUP_BLOCKS * PLANES_BYTES + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
+        if (HAS_MINIMUM) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
       }
       planes += planes_on, sums += sums_on;
       own.pipe.pass();
@@ -90,7 +91,7 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
 // acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
 template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* slot, int first_tile, int count, u32 offset) {
   const int lane = threadIdx.x & 31;
-  const u8* groups_of[ROW_TILES];
+  const u8 *columns = slot + WEIGHT_BYTES, *groups_of[ROW_TILES];
   Head heads[ROW_TILES];
   UNROLL for (int r = 0; r < ROW_TILES; r++) {
     groups_of[r] = slot + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
@@ -101,9 +102,9 @@ template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4
     Columns x[TILES];
     UNROLL for (int n = 0; n < TILES; n++) {
       UNROLL for (int plane = 0; plane < PLANES; plane++)
-        x[n].planes[plane] = *(const uint4*)(slot + WEIGHT_BYTES + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
+        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
 #if HAS_MINIMUM
-      x[n].sums = *(const float4*)(slot + WEIGHT_BYTES + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
+      x[n].sums = *(const float4*)(columns + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
 #endif
     }
     Record w[ROW_TILES];
@@ -117,12 +118,15 @@ struct Meeting {
   u32 sums, there, taken;  // addresses; barriers: all sums are there, and every block of the cluster has taken its own
   int phase;
 
+  METHOD u32 sums_of(int slice, int tile, int n) const { return sums + (((slice * OWN_TILES + tile) * TILES + n) * 32 + (threadIdx.x & 31)) * 16; }
+
   METHOD void send_sums(const float (&acc)[ROW_TILES][TILES][4], int slice, int first_tile) {
     wait_barrier(taken, phase ^ 1);
     UNROLL for (int r = 0; r < ROW_TILES; r++) {
       const int owner = (first_tile + r) / OWN_TILES, tile = (first_tile + r) % OWN_TILES;
-      const u32 to = address_in(sums + (((slice * OWN_TILES + tile) * TILES) * 32 + (threadIdx.x & 31)) * 16, owner), barrier = address_in(there, owner);
-      UNROLL for (int n = 0; n < TILES; n++) send(to + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
+      const u32 to = sums_of(slice, tile, 0), barrier = address_in(there, owner);
+      UNROLL for (int n = 0; n < TILES; n++)
+        send(address_in(to, owner) + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
     }
     phase ^= 1;
   }
@@ -139,7 +143,7 @@ struct Meeting {
       UNROLL for (int n = 0; n < TILES; n++) {
         float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
         UNROLL for (int s = 0; s < SLICES; s++) {
-          const float4 sum = shared_float4(sums + (((s * OWN_TILES + tile) * TILES + n) * 32 + lane) * 16);
+          const float4 sum = shared_float4(sums_of(s, tile, n));
           v = make_float4(fmaf(sum.x, down[n][s].x, v.x), fmaf(sum.y, down[n][s].y, v.y), fmaf(sum.z, down[n][s].x, v.z), fmaf(sum.w, down[n][s].y, v.w));
         }
         y[tile][n] = v;
@@ -162,19 +166,13 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
     }
 }
 
-#if CLUSTER > 1
-#define CLUSTER_DIMS __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define CLUSTER_DIMS
-#endif
-
-extern "C" __global__ void CLUSTER_DIMS __launch_bounds__(32 * (WARPS + 3), 1)
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
-  const u32 meeting = shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), meeting_barriers = shared_address(barriers + 2 * OWN_SLICES * STAGES);
+  const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
   if (threadIdx.x == 0) {
-    set_barrier(meeting_barriers, 1), set_barrier(meeting_barriers + 8, CLUSTER);
+    set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
     for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
   }
   meet_blocks();
@@ -182,7 +180,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-  Meeting sums = {meeting, meeting_barriers, meeting_barriers + 8, 0};
+  Meeting meeting = {shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
@@ -194,7 +192,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const Unit at = p.at(unit);
       float4 y[OWN_TILES][TILES];
-      sums.fold(y, a, at.row_tile, unit + clusters >= p.units());
+      meeting.fold(y, a, at.row_tile, unit + clusters >= p.units());
       put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
     }
   } else {
@@ -211,7 +209,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
         else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
         pipe.give_back<false>();
       }
-      sums.send_sums(acc, slice, first_tile);
+      meeting.send_sums(acc, slice, first_tile);
     }
   }
   __syncwarp();
