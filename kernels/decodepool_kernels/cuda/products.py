@@ -30,7 +30,7 @@ MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
 CLUSTER_BLOCKS = 2
 CLUSTER_TILES = 2
-CLUSTER_UNIT_TILES = (6, 4)
+CLUSTER_UNIT_TILES = 4
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -272,11 +272,10 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes 9 to 16 rows: units of `unit_tiles` x 16 outputs for a cluster of two thread blocks,
-    of which a warp takes half for one slice, and the depth of a slice's ring.
+    """How `matmul_cluster` takes 9 to 16 rows: units of 64 outputs for a cluster of two thread blocks, of which a warp
+    takes half for one slice, and the depth of a slice's ring.
     """
 
-    unit_tiles: int
     stages: int
     shared_bytes: int
 
@@ -287,37 +286,28 @@ class ClusterCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": self.unit_tiles // 2}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
         return {**unit, "TILES": CLUSTER_TILES, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
-        width = TILE_OUTPUTS * self.unit_tiles
-        return sum(-(-count // width) for count in outputs)
+        return sum(-(-count // (TILE_OUTPUTS * CLUSTER_UNIT_TILES)) for count in outputs)
 
 
-def cluster_cut(
-    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
-) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows; None where another program takes them. Large units read activations less
-    often, small ones are dealt out more evenly.
+def prefers_clusters(kind: MatrixKind) -> bool:
+    """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
+    computes, as of 4 bits and k-quants.
     """
+    return kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum
+
+
+def cluster_cut(kind: MatrixKind, rows: int, shared_bytes: int) -> ClusterCut | None:
+    """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them."""
     if not MOST_FEW_ROWS < rows <= 8 * CLUSTER_TILES:
         return None
-    cuts = [_cluster_cut(kind, unit_tiles, shared_bytes) for unit_tiles in CLUSTER_UNIT_TILES]
-    clusters = sm_count // CLUSTER_BLOCKS
-    return min(
-        (cut for cut in cuts if cut is not None),
-        key=lambda cut: cut.unit_tiles * -(-cut.units(outputs) // clusters),
-        default=None,
-    )
-
-
-def _cluster_cut(kind: MatrixKind, unit_tiles: int, shared_bytes: int) -> ClusterCut | None:
-    """Return the cut with the deepest rings that fit, one for each slice of a block."""
     own_slices = SLICES // CLUSTER_BLOCKS
     columns_bytes = GROUP_BLOCKS * CLUSTER_TILES * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
-    slot_bytes = unit_tiles * kind.group_bytes + columns_bytes
-    sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * CLUSTER_TILES * FRAGMENT_BYTES
-    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // (own_slices * slot_bytes))
-    return ClusterCut(unit_tiles, stages, sums_bytes + own_slices * stages * slot_bytes) if stages >= FEWEST_STAGES else None
+    slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
+    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * CLUSTER_TILES * FRAGMENT_BYTES
+    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
+    return ClusterCut(stages, sums_bytes + stages * slots_bytes) if stages >= FEWEST_STAGES else None

@@ -26,6 +26,7 @@ from decodepool_kernels.cuda.products import (
     WideCut,
     cluster_cut,
     few_cut,
+    prefers_clusters,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -116,7 +117,7 @@ class Programs:
         few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
-        cluster = cluster_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
+        cluster = cluster_cut(kind, rows, room) if prefers_clusters(kind) else None
         if cluster is not None and self._gpu.capability == CLUSTER_CAPABILITY:
             return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
