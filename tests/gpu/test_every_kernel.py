@@ -56,7 +56,10 @@ def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
 
 
 CASES = {
-    "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices", "draw_cluster"}),
+    "fused": Case(
+        _tiny("Q8_0"),
+        EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw_cluster"},
+    ),
     "minima, sums handed on": Case(
         _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON]
     ),
