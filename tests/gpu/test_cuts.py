@@ -11,7 +11,13 @@ from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
 from decodepool_kernels.cuda.pages import KV_BITS
-from decodepool_kernels.cuda.products import few_cut, product_cut, warpgroup_cut, wide_cut
+from decodepool_kernels.cuda.products import (
+    cluster_cut,
+    few_cut,
+    product_cut,
+    warpgroup_cut,
+    wide_cut,
+)
 from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
 from numpy.typing import NDArray
 
@@ -63,6 +69,14 @@ def test_few_rows_of_a_k_quant_have_a_cut_that_fits_as_often_as_it_is_meant_to(
     is_shared = kind.code_bits == 4 and sum(outputs) > 132 * 32
     assert (cut is not None) == (kind.is_factored and rows <= (8 if is_shared else 4))
     assert cut is None or cut.shared_bytes * (2 if is_shared else 1) <= H200
+
+
+@pytest.mark.parametrize("rows", [8, 9, 16, 17])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int) -> None:
+    cut = cluster_cut(kind, rows, H200)
+    assert (cut is not None) == (8 < rows <= 16 and not kind.is_bfloat)
+    assert cut is None or cut.shared_bytes <= H200
 
 
 def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:

@@ -57,7 +57,7 @@ def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
 
 IN_CLUSTERS = "drawn in clusters"
 CASES = {
-    "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices", "draw"}),
+    "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw"}),
     IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
     "minima, sums handed on": Case(
         _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON, NO_CLUSTERS]

@@ -181,12 +181,22 @@ class Gpu:
         _ok((status,))
         return int(_ok(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)))
 
+    def clusters_at_once(self, function: Function, blocks: int) -> int:
+        """Return how many clusters of so many blocks the device holds at once: fewer than its SMs would, where what is
+        left of a group of SMs is too little for one.
+        """
+        config = _config((blocks * self.sm_count, 1), function)
+        attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = blocks, 1, 1
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value = value
+        config.attrs, config.numAttrs = [attribute], 1
+        return int(_ok(driver.cuOccupancyMaxActiveClusters(function.handle, config)))
+
     def launch(self, launch: Launch) -> None:
         """Launch a kernel. It may start before the one ahead ended, and waits before touching what that one wrote."""
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = *launch.grid, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.function.threads, 1, 1
-        config.sharedMemBytes, config.hStream = launch.function.shared_bytes, self._stream
+        config = _config(launch.grid, launch.function)
+        config.hStream = self._stream
         if self.capability >= 90:
             config.attrs, config.numAttrs = [_overlap()], 1
         pointers = (ctypes.c_void_p * len(launch.arguments))(*(ctypes.addressof(value) for value in launch.arguments))
@@ -287,6 +297,14 @@ class Region:
         self._gpu.upload(address, np.ascontiguousarray(array))
         self._gpu.synchronize()
         return address
+
+
+def _config(grid: tuple[int, int], function: Function) -> Any:
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = function.threads, 1, 1
+    config.sharedMemBytes = function.shared_bytes
+    return config
 
 
 def _overlap() -> Any:

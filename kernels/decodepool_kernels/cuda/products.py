@@ -29,6 +29,9 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
+CLUSTER_BLOCKS = 2
+CLUSTER_TILES = 2
+CLUSTER_UNIT_TILES = 4
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -267,3 +270,46 @@ def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: in
         return None
     cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
     return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)
+
+
+@dataclass(frozen=True)
+class ClusterCut:
+    """How `matmul_cluster` takes 9 to 16 rows: units of 64 outputs for a cluster of two thread blocks, of which a warp
+    takes half for one slice, and the depth of a slice's ring.
+    """
+
+    stages: int
+    shared_bytes: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: two warps a slice that compute, two that copy and one that folds."""
+        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 3)
+
+    def defines(self) -> dict[str, int]:
+        """Return the source's defines."""
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
+        return {**unit, "TILES": CLUSTER_TILES, "STAGES": self.stages}
+
+    def units(self, outputs: Sequence[int]) -> int:
+        """Return the units of a product."""
+        return sum(-(-count // (TILE_OUTPUTS * CLUSTER_UNIT_TILES)) for count in outputs)
+
+
+def prefers_clusters(kind: MatrixKind) -> bool:
+    """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
+    computes, as of 4 bits and k-quants.
+    """
+    return kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum
+
+
+def cluster_cut(kind: MatrixKind, rows: int, shared_bytes: int) -> ClusterCut | None:
+    """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them."""
+    if not MOST_FEW_ROWS < rows <= 8 * CLUSTER_TILES:
+        return None
+    own_slices = SLICES // CLUSTER_BLOCKS
+    columns_bytes = GROUP_BLOCKS * CLUSTER_TILES * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
+    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * CLUSTER_TILES * FRAGMENT_BYTES
+    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
+    return ClusterCut(stages, sums_bytes + stages * slots_bytes) if stages >= FEWEST_STAGES else None

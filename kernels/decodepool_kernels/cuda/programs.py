@@ -13,16 +13,20 @@ from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
+    CLUSTER_BLOCKS,
     FEWEST_WIDE_ROWS,
     WARPGROUP_THREADS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
+    ClusterCut,
     FewCut,
     Part,
     Parts,
     Slices,
     WideCut,
+    cluster_cut,
     few_cut,
+    prefers_clusters,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -34,6 +38,7 @@ COPYING_THREADS = 32
 COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
 FEW_CAPABILITY = 90
+CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
@@ -112,6 +117,9 @@ class Programs:
         few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
+        cluster = cluster_cut(kind, rows, room) if prefers_clusters(kind) else None
+        if cluster is not None and self._gpu.capability == CLUSTER_CAPABILITY:
+            return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
@@ -125,6 +133,15 @@ class Programs:
         grid = min(cut.units(outputs), self._gpu.sm_count * function.blocks_per_sm)
         arguments = (places, activation, blocks, *rest)
         return Launch(_product_name(record), function, (grid, 1), arguments, _weight_bytes(record))
+
+    def _cluster(
+        self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]
+    ) -> Launch:
+        defines = {**record.defines, **cut.defines()}
+        function = self._library.function("matmul_cluster", defines, cut.threads, cut.shared_bytes)
+        clusters = min(cut.units(outputs), self._gpu.clusters_at_once(function, CLUSTER_BLOCKS))
+        grid = (clusters * CLUSTER_BLOCKS, 1)
+        return Launch(_product_name(record), function, grid, arguments, _weight_bytes(record))
 
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int

@@ -79,6 +79,7 @@ ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **SW
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
 FEW_CUTS = {"ROW_TILES": (2,), "TEAMS": (1, 2), "SPREAD": (0, 1), "COLUMNS": (64, 256), "BLOCKS": (1,), **STAGES}
+CLUSTER_CUTS = {"CLUSTER": (2,), "UNIT_TILES": (4,), "ROW_TILES": (2,), "TILES": (2,), **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
 KERNELS: dict[str, Kernel] = {
@@ -97,6 +98,10 @@ KERNELS: dict[str, Kernel] = {
         Kernel(
             "matmul_few.cu", "W x + b of the dequantised matrix", "matmul", FEW_CUTS,
             has_kinds=True, is_for_factored=True, only=WARPGROUPS,
+        ),
+        Kernel(
+            "matmul_cluster.cu", "W x + b of the dequantised matrix", "matmul", CLUSTER_CUTS,
+            has_kinds=True, only=WARPGROUPS,
         ),
         Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
         Kernel(

@@ -1,0 +1,217 @@
+// out = W x (+ bias) of 9 to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
+// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own,
+// which one warp fills with weights and another with activations; weights are on their way before the kernel ahead has ended. Sums go to
+// the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
+#define UNIT_OUTPUTS (16 * UNIT_TILES)
+#include "cluster.cuh"
+#include "fold.cuh"
+#include "parts.cuh"
+#include "pipe.cuh"
+#include "step.cuh"
+
+#define OWN_SLICES (SLICES / CLUSTER)
+#define SLICE_WARPS (UNIT_TILES / ROW_TILES)
+#define WARPS (OWN_SLICES * SLICE_WARPS)
+#define PAIRS (UNIT_TILES / 2)
+#define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
+#define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
+#define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
+#define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
+#define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
+#define OWN_TILES (UNIT_TILES / CLUSTER)
+#define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
+
+typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
+
+// The ring of one of a block's slices; lanes that have none get the first.
+DEVICE SlicePipe pipe_of(const u8* slots, const u64* barriers, int own) {
+  const int slice = own < OWN_SLICES ? own : 0;
+  return SlicePipe(slots + slice * STAGES * SLOT_BYTES, barriers + slice * 2 * STAGES);
+}
+
+// A lane's part of what a warp brings: one of `each` pieces of a group of one of the block's slices.
+struct Lane {
+  int slice, piece;
+  bool is_there;
+  SlicePipe pipe;
+
+  METHOD Lane(const u8* slots, const u64* barriers, int each)
+      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there(slice < OWN_SLICES), pipe(pipe_of(slots, barriers, slice)) {}
+  METHOD void claim(int bytes) const {
+    if (is_there && piece == 0) pipe.claim(bytes);
+    __syncwarp();
+  }
+};
+
+// Blocks of the group of a slice that begins at block `first`.
+DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
+
+// By a warp: a lane a pair of tiles.
+DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
+  Lane own(slots, barriers, PAIRS);
+  const int group = first_slice + own.slice;
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
+    const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
+    for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
+      const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
+      own.claim(pairs * bytes);
+      if (own.is_there && own.piece < pairs && count > 0)
+        copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
+      from += SLICES * PAIR_BYTES;
+      own.pipe.pass();
+    }
+  }
+}
+
+// By a warp: a lane a block.
+DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  Lane own(slots, barriers, GROUP_BLOCKS);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
+  const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 2 * a.columns;
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
+    const int row_tile = p.at(unit).row_tile;
+    const u8* planes = fragments_at(a, block, row_tile);
+    const float* sums = a.sums + (size_t)block * 2 * a.columns + row_tile * 16;
+    for (int visit = 0; visit < p.blocks; visit += far) {
+      own.claim(blocks_of(visit + block - own.piece, p.blocks) * (PLANES_BYTES + SUMS_BYTES));
+      if (own.is_there && visit + block < p.blocks) {
+        const u32 to = own.pipe.slot() + WEIGHT_BYTES, sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
+        copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, own.pipe.filled(), STAYS);
+        if (HAS_MINIMUM) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
+      }
+      planes += planes_on, sums += sums_on;
+      own.pipe.pass();
+    }
+  }
+}
+
+// acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
+template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* slot, int first_tile, int count, u32 offset) {
+  const int lane = threadIdx.x & 31;
+  const u8 *columns = slot + WEIGHT_BYTES, *groups_of[ROW_TILES];
+  Head heads[ROW_TILES];
+  UNROLL for (int r = 0; r < ROW_TILES; r++) {
+    groups_of[r] = slot + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
+    heads[r] = Head(groups_of[r], lane >> 2);
+  }
+  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+    if (!is_whole && q >= count) break;
+    Columns x[TILES];
+    UNROLL for (int n = 0; n < TILES; n++) {
+      UNROLL for (int plane = 0; plane < PLANES; plane++)
+        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
+#if HAS_MINIMUM
+      x[n].sums = *(const float4*)(columns + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
+#endif
+    }
+    Record w[ROW_TILES];
+    UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
+    fold_blocks(acc, 0, w, x);
+  }
+}
+
+// Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
+struct Meeting {
+  u32 sums, there, taken;  // addresses; barriers: all sums are there, and every block of the cluster has taken its own
+  int phase;
+
+  METHOD u32 sums_of(int slice, int tile, int n) const { return sums + (((slice * OWN_TILES + tile) * TILES + n) * 32 + (threadIdx.x & 31)) * 16; }
+
+  METHOD void send_sums(const float (&acc)[ROW_TILES][TILES][4], int slice, int first_tile) {
+    wait_barrier(taken, phase ^ 1);
+    UNROLL for (int r = 0; r < ROW_TILES; r++) {
+      const int owner = (first_tile + r) / OWN_TILES, tile = (first_tile + r) % OWN_TILES;
+      const u32 to = sums_of(slice, tile, 0), barrier = address_in(there, owner);
+      UNROLL for (int n = 0; n < TILES; n++)
+        send(address_in(to, owner) + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
+    }
+    phase ^= 1;
+  }
+
+  // By one warp: y of the outputs that this block owns. After the last unit nobody is told: the other blocks may have ended.
+  METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
+    const int lane = threadIdx.x & 31;
+    if (lane == 0) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(there), "r"(OWN_SUMS * 16) : "memory");
+    float2 down[TILES][SLICES];
+    UNROLL for (int n = 0; n < TILES; n++)
+      UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
+    wait_barrier(there, phase);
+    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+      UNROLL for (int n = 0; n < TILES; n++) {
+        float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
+        UNROLL for (int s = 0; s < SLICES; s++) {
+          const float4 sum = shared_float4(sums_of(s, tile, n));
+          v = make_float4(fmaf(sum.x, down[n][s].x, v.x), fmaf(sum.y, down[n][s].y, v.y), fmaf(sum.z, down[n][s].x, v.z), fmaf(sum.w, down[n][s].y, v.w));
+        }
+        y[tile][n] = v;
+      }
+    __syncwarp();
+    if (lane < CLUSTER && !is_last) arrive_at(address_in(taken, lane));
+    phase ^= 1;
+  }
+};
+
+DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, const Unit& at, int rank, int rows, const int* logits_slots) {
+  const int lane = threadIdx.x & 31;
+  UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+    UNROLL for (int n = 0; n < TILES; n++) {
+      const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
+      UNROLL for (int j = 0; j < 4; j++) {
+        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2) + (j & 2) * 4;
+        if (row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, values[j]);
+      }
+    }
+}
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
+matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
+  extern __shared__ __align__(128) u8 shared[];
+  __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
+  const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
+  if (threadIdx.x == 0) {
+    set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
+    for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
+  }
+  meet_blocks();
+  let_next_start();
+  const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
+  const Activation a = activation_at(activation, blocks, columns);
+  const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
+  Meeting meeting = {shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), there, there + 8, 0};
+  if (warp == WARPS) {
+    bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
+  } else if (warp == WARPS + 1) {
+    await_previous();
+    bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
+  } else if (warp == WARPS + 2) {
+    await_previous();
+    const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
+    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+      const Unit at = p.at(unit);
+      float4 y[OWN_TILES][TILES];
+      meeting.fold(y, a, at.row_tile, unit + clusters >= p.units());
+      put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
+    }
+  } else {
+    const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
+    SlicePipe pipe = pipe_of(shared, barriers, own);
+    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+      const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
+      float acc[ROW_TILES][TILES][4] = {};
+      for (int first = 0; first < blocks; first += SLICES * GROUP_BLOCKS) {
+        const int left = blocks - first - slice * GROUP_BLOCKS;
+        pipe.wait();
+        const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
+        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, first_tile, GROUP_BLOCKS, offset);
+        else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
+        pipe.give_back<false>();
+      }
+      meeting.send_sums(acc, slice, first_tile);
+    }
+  }
+  __syncwarp();
+  meet_blocks();
+}
