@@ -26,8 +26,9 @@ WARPGROUP_THREADS = 640
 WARPGROUP_WARPS = 16
 """Warps of a block that hand sums on."""
 MOST_COLUMN_STAGES = 8
-MOST_FEW_ROWS = 8
-MOST_SPREAD_ROWS = 4
+FEW_ROWS = (1, 2, 4)
+"""Rows that `matmul_few` holds in shared memory."""
+MOST_TEAMS = 3
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -222,15 +223,15 @@ def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCu
 
 @dataclass(frozen=True)
 class FewCut:
-    """How `matmul_few` takes few rows: `teams` of 8 warps a block, each with `row_tiles` x 16 outputs, and the depth of
-    the ring. `is_spread` where rows stand in every other column of a tensor core's.
+    """How `matmul_few` takes up to `rows` rows: `teams` of 8 warps a block, each with units of `row_tiles` x 16
+    outputs, and the depth of a warp's ring.
     """
 
+    rows: int
     row_tiles: int
     teams: int
-    is_spread: bool
-    stages: int
-    shared_bytes: int
+    stages: int = 0
+    shared_bytes: int = 0
 
     @property
     def threads(self) -> int:
@@ -239,29 +240,39 @@ class FewCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        cut = {"ROW_TILES": self.row_tiles, "TEAMS": self.teams, "SPREAD": int(self.is_spread)}
-        return {**cut, "STAGES": self.stages, "BLOCKS": 2 // self.teams}
+        shape = {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams}
+        return {**shape, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
-        width = TILE_OUTPUTS * self.row_tiles * self.teams
+        width = TILE_OUTPUTS * self.row_tiles
         return sum(-(-count // width) for count in outputs)
 
+    def blocks(self, outputs: Sequence[int], sm_count: int) -> int:
+        """Return the thread blocks of a product."""
+        return min(self.units(outputs), sm_count)
 
-def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> FewCut | None:
+
+def few_cut(
+    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
+) -> FewCut | None:
     """Return the cut for up to `rows` rows of a k-quant; None where `matmul` is the faster or the only program.
 
-    Where there are enough units of 4-bit codes two blocks share an SM, else one has twice the warps.
+    Two tiles of 4-bit codes a warp where that leaves no SM without work for all teams; else one, and as many teams as
+    have a unit each.
     """
-    is_spread = rows <= MOST_SPREAD_ROWS
-    whole = FewCut(2, 1, is_spread, 0, 0)
-    is_shared = kind.code_bits == 4 and whole.units(outputs) > sm_count
-    if not kind.is_factored or rows > (MOST_FEW_ROWS if is_shared else MOST_SPREAD_ROWS):
+    held = next((most for most in FEW_ROWS if rows <= most), None)
+    if not kind.is_factored or held is None:
         return None
-    taken = 2 * SLICES * 2 * 32 * (8 if is_spread else 16) + SLICES * 2 * kind.shared_scale_bytes
-    slot_bytes = SLICES * 2 * kind.group_bytes
-    stages = min(MOST_STAGES, (shared_bytes // (2 if is_shared else 1) - taken) // slot_bytes)
-    if stages < FEWEST_STAGES:
-        return None
-    cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
-    return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)
+    cut = FewCut(held, 2, MOST_TEAMS)
+    if kind.code_bits != 4 or cut.units(outputs) < MOST_TEAMS * sm_count:
+        single = replace(cut, row_tiles=1)
+        cut = replace(single, teams=min(MOST_TEAMS, -(-single.units(outputs) // sm_count)))
+    for teams in range(cut.teams, 0, -1):
+        kept = replace(cut, teams=teams)
+        taken = kind.held_bytes(inputs, held) + teams * 2 * SLICES * 32 * 4 * held
+        slot_bytes = teams * SLICES * cut.row_tiles * kind.group_bytes
+        stages = min(MOST_STAGES, (shared_bytes - taken) // slot_bytes)
+        if stages >= FEWEST_STAGES:
+            return replace(kept, stages=stages, shared_bytes=taken + stages * slot_bytes)
+    return None

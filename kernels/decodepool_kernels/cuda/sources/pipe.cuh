@@ -15,6 +15,13 @@ DEVICE void copy_run(u32 target, const void* source, int bytes, u32 barrier, u64
                ::"r"(target), "l"(source), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
 
+// True in one lane of a warp, which all go through: the compiler then knows that what follows is one thread's, as it does not of "lane 0".
+DEVICE bool is_elected() {
+  u32 is;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(is));
+  return is;
+}
+
 // One side's view of the ring; both sides pass over the slots in the same order.
 template <int stages, int slot_bytes> struct Pipe {
   u32 slots, barriers;  // a slot's barriers: filled, then free

@@ -73,34 +73,34 @@ DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
 }
 
 #if IS_FACTORED
-#define BYTE_ABOVE 0x47000000u  // with a byte below its upper half, 2^15 + the byte
 #define HEAD_WORDS (SCALE_PLANES * 2 * PARTS)
+// A unit times one of the four bytes of a word, less 128: the byte stands in the mantissa of 2^15, and every step is exact.
+DEVICE float scale_of_byte(float unit, u32 word, int byte) {
+  return fmaf(unit, __uint_as_float(__byte_perm(word, 0x47000000, 0x7404 | byte << 4)), unit * -32896.f);
+}
+
 // The head of a tile's group as a lane needs it: factors of outputs g and g + 8, a byte a part of each block, and what they multiply.
 struct Head {
   u32 words[HEAD_WORDS];  // [plane][output of two] of PARTS words, bytes [block][part]
   float units[SCALE_PLANES][2];
 
-  u32 above;
-
-  METHOD Head(u32 above = BYTE_ABOVE) : above(above) {}
-  METHOD Head(const u8* from, int g) : above(BYTE_ABOVE) {
+  METHOD Head() {}
+  METHOD Head(const u8* from, int g) {
     UNROLL for (int i = 0; i < HEAD_WORDS / 4; i++) *(uint4*)(words + 4 * i) = *(const uint4*)(from + g * (HEAD_WORDS * 4) + 16 * i);
-    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) set_units(plane, *(const u32*)(from + FACTORS_BYTES + g * (SCALE_PLANES * 4) + 4 * plane));
-  }
-  METHOD void set_units(int plane, u32 halves) {
-    units[plane][0] = low_f16(halves);
-    units[plane][1] = high_f16(halves);
+    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) {
+      const u32 halves = *(const u32*)(from + FACTORS_BYTES + g * (SCALE_PLANES * 4) + 4 * plane);
+      units[plane][0] = low_f16(halves);
+      units[plane][1] = high_f16(halves);
+    }
   }
 
-  // Scales (plane 0) or minima (plane 1) of block q. The byte stands in the mantissa of 2^15; every step is exact.
+  // Scales (plane 0) or minima (plane 1) of block q.
   METHOD float2 pair(int plane, int q, int part) const {
     const int byte = q * PARTS + part;
     float scales[2];
     UNROLL for (int i = 0; i < 2; i++) {
       const u32* of_output = words + (plane * 2 + i) * PARTS;
-      const u32 word = PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0];
-      const u32 shifted = __byte_perm(word, above, 0x7404 | byte % 4 << 4);
-      scales[i] = fmaf(units[plane][i], __uint_as_float(shifted), units[plane][i] * -32896.f);
+      scales[i] = scale_of_byte(units[plane][i], PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0], byte % 4);
     }
     return make_float2(scales[0], scales[1]);
   }
