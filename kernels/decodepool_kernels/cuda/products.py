@@ -26,9 +26,11 @@ WARPGROUP_THREADS = 640
 WARPGROUP_WARPS = 16
 """Warps of a block that hand sums on."""
 MOST_COLUMN_STAGES = 8
-FEW_ROWS = (1, 2, 4)
+FEW_ROWS = (1, 2, 4, 8)
 """Rows that `matmul_few` holds in shared memory."""
 MOST_TEAMS = 3
+MOST_OWN_SUMS = 4
+"""Sums of a slice that a lane of `matmul_few` has."""
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -262,15 +264,16 @@ def few_cut(
     have a unit each.
     """
     held = next((most for most in FEW_ROWS if rows <= most), None)
-    if not kind.is_factored or held is None:
+    most_held = FEW_ROWS[-1] if kind.code_bits == 4 else FEW_ROWS[-2]
+    if not kind.is_factored or held is None or held > most_held:
         return None
     cut = FewCut(held, 2, MOST_TEAMS)
-    if kind.code_bits != 4 or cut.units(outputs) < MOST_TEAMS * sm_count:
+    if kind.code_bits != 4 or held == most_held or cut.units(outputs) < MOST_TEAMS * sm_count:
         single = replace(cut, row_tiles=1)
         cut = replace(single, teams=min(MOST_TEAMS, -(-single.units(outputs) // sm_count)))
     for teams in range(cut.teams, 0, -1):
         kept = replace(cut, teams=teams)
-        taken = kind.held_bytes(inputs, held) + teams * 2 * SLICES * 32 * 4 * held
+        taken = kind.held_bytes(inputs, held) + teams * 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
         slot_bytes = teams * SLICES * cut.row_tiles * kind.group_bytes
         stages = min(MOST_STAGES, (shared_bytes - taken) // slot_bytes)
         if stages >= FEWEST_STAGES:

@@ -1,10 +1,10 @@
-// out = W x (+ bias) of up to MOST_ROWS rows (1, 2 or 4) and a k-quant on sm_90. A unit is ROW_TILES x 16 outputs and a team's of 8 warps, each with a
+// out = W x (+ bias) of up to MOST_ROWS rows (1, 2, 4, or 8 with ROW_TILES 1) and a k-quant on sm_90. A unit is ROW_TILES x 16 outputs and a team's of 8 warps, each with a
 // slice of K: its groups come to a ring of the warp's own, to a slot as soon as the group before there is read. Weights of the first units are on
 // their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take turns to fold a
 // unit's slices in order, y = fma(acc, 2^-e, y), while the others go on.
 //
 // Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
-// for two of 4 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
+// for two of 4 or 8 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
 #define TILES 1  // of 8 rows
 #define UNIT_OUTPUTS (16 * ROW_TILES)
 #include "fold.cuh"
@@ -35,7 +35,7 @@ struct Own {
     const int t = threadIdx.x & 3;
     tile = ROW_TILES == 2 ? t >> 1 : 0;
     output = OWN_OUTPUTS == 1 ? t & 1 : 0;
-    row = MOST_ROWS == 4 ? 2 * (t & 1) : 0;
+    row = OWN_OUTPUTS == 1 ? 0 : 2 * t % MOST_ROWS;
   }
   METHOD float pick(const float (&s)[ROW_TILES][1][4], int o, int n) const {
     const float* first = s[0][0];
@@ -140,7 +140,7 @@ DEVICE void fold_unit(SumsPipe pipe, const Part& part, int first_tile, const Act
       float y = 0.f;
       UNROLL for (int s = 0; s < SLICES; s++) y = fmaf(__uint_as_float(shared_at<u32>(pipe.slot() + (s * SLICE_SUMS + (o * OWN_ROWS + n) * 32 + lane) * 4)), down[n][s], y);
       const int output = (first_tile + own.tile) * 16 + (own.output + o) * 8 + (lane >> 2), row = own.row + n;
-      const bool is_first = ROW_TILES == 2 || lane % 4 < 2;  // of the lanes that have this sum
+      const bool is_first = ROW_TILES == 2 || MOST_ROWS == 8 || lane % 4 < 2;  // of the lanes that have this sum
       if (is_first && row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, y);
     }
   pipe.give_back<false>();
