@@ -28,7 +28,8 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 FEW_ROWS = (1, 2, 4, 8)
 """Rows that `matmul_few` holds in shared memory."""
-MOST_TEAMS = 3
+MOST_TEAMS = {1: 3, 2: 2}
+"""Teams of `matmul_few` that an SM has registers for, by the tiles that a warp takes at once."""
 MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has."""
 BARRIER_BYTES = 256
@@ -260,22 +261,20 @@ def few_cut(
 ) -> FewCut | None:
     """Return the cut for up to `rows` rows of a k-quant; None where `matmul` is the faster or the only program.
 
-    Two tiles of 4-bit codes a warp where that leaves no SM without work for all teams; else one, and as many teams as
-    have a unit each.
+    A warp takes two tiles, which cost it fewer instructions than one twice, but where there is an SM for every tile or
+    it has sums of 8 rows. A block has as many teams as have a unit each.
     """
     held = next((most for most in FEW_ROWS if rows <= most), None)
-    most_held = FEW_ROWS[-1] if kind.code_bits == 4 else FEW_ROWS[-2]
-    if not kind.is_factored or held is None or held > most_held:
+    if not kind.is_factored or held is None or (held == FEW_ROWS[-1] and kind.code_bits != 4):
         return None
-    cut = FewCut(held, 2, MOST_TEAMS)
-    if kind.code_bits != 4 or held == most_held or cut.units(outputs) < MOST_TEAMS * sm_count:
-        single = replace(cut, row_tiles=1)
-        cut = replace(single, teams=min(MOST_TEAMS, -(-single.units(outputs) // sm_count)))
-    for teams in range(cut.teams, 0, -1):
-        kept = replace(cut, teams=teams)
-        taken = kind.held_bytes(inputs, held) + teams * 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
+    cut = FewCut(held, 1, 1)
+    if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
+        cut = FewCut(held, 2, 1)
+    taken = kind.held_bytes(inputs, held) + 4 * SLICES * held
+    for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
+        team_bytes = 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
         slot_bytes = teams * SLICES * cut.row_tiles * kind.group_bytes
-        stages = min(MOST_STAGES, (shared_bytes - taken) // slot_bytes)
+        stages = min(MOST_STAGES, (shared_bytes - taken - teams * team_bytes) // slot_bytes)
         if stages >= FEWEST_STAGES:
-            return replace(kept, stages=stages, shared_bytes=taken + stages * slot_bytes)
+            return replace(cut, teams=teams, stages=stages, shared_bytes=taken + teams * team_bytes + stages * slot_bytes)
     return None

@@ -45,18 +45,20 @@ struct Own {
   }
 };
 
-// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], and sums [group][row][block, part]. What is missing is 0.
+// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], sums [group][row][block, part], scales [slice][row]. What is
+// missing is 0.
 struct Rows {
   u32 planes, sums;
 
-  METHOD void place(const Activation& a, int blocks, int groups, int rows) const {
-    for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
+  METHOD void place(const Activation& a, u32 scales, int blocks, int groups, int rows) const {
+    if (threadIdx.x < SLICES * MOST_ROWS) put_shared(scales + threadIdx.x * 4, a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS]);
+    _Pragma("unroll 1") for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
       const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = i / (4 * MOST_ROWS * PLANES);
       if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16);
       else put_shared(planes + i * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
     commit_copies();
-    for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
+    _Pragma("unroll 1") for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
       const int row = i % MOST_ROWS, block = i / MOST_ROWS;
       const float2 pair = row < rows && block < blocks ? *(const float2*)(a.sums + (block * COLUMNS + row) * 2) : make_float2(0.f, 0.f);
       const u32 to = sums + ((block / GROUP_BLOCKS * MOST_ROWS + row) * GROUP_BLOCKS + block % GROUP_BLOCKS) * (PARTS * 4);
@@ -129,16 +131,14 @@ DEVICE void keep_sums(SumsPipe& pipe, int slice, const OwnSums& acc) {
 }
 
 // A warp folds a unit's slices and puts its outputs.
-DEVICE void fold_unit(SumsPipe pipe, const Part& part, int first_tile, const Activation& a, const Own& own, int rows, const int* logits_slots) {
+DEVICE void fold_unit(SumsPipe pipe, const Part& part, int first_tile, u32 scales, const Own& own, int rows, const int* logits_slots) {
   const int lane = threadIdx.x & 31;
-  float down[OWN_ROWS][SLICES];
-  UNROLL for (int n = 0; n < OWN_ROWS; n++)
-    UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = a.scales[s * COLUMNS + own.row + n];
   pipe.wait();
   UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
     UNROLL for (int n = 0; n < OWN_ROWS; n++) {
       float y = 0.f;
-      UNROLL for (int s = 0; s < SLICES; s++) y = fmaf(__uint_as_float(shared_at<u32>(pipe.slot() + (s * SLICE_SUMS + (o * OWN_ROWS + n) * 32 + lane) * 4)), down[n][s], y);
+      UNROLL for (int s = 0; s < SLICES; s++)
+        y = fmaf(shared_at<float>(pipe.slot() + (s * SLICE_SUMS + (o * OWN_ROWS + n) * 32 + lane) * 4), shared_at<float>(scales + (s * MOST_ROWS + own.row + n) * 4), y);
       const int output = (first_tile + own.tile) * 16 + (own.output + o) * 8 + (lane >> 2), row = own.row + n;
       const bool is_first = ROW_TILES == 2 || MOST_ROWS == 8 || lane % 4 < 2;  // of the lanes that have this sum
       if (is_first && row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, y);
@@ -146,25 +146,27 @@ DEVICE void fold_unit(SumsPipe pipe, const Part& part, int first_tile, const Act
   pipe.give_back<false>();
 }
 
-// The runs of bytes that a warp's ring takes: its slice's groups of each of its team's units.
+// The runs of bytes that a warp's ring takes: its slice's groups of each of its team's units. Alike in all lanes.
 struct Feed {
-  const u8* source;
+  const u8* pair;  // of tiles
   int unit, left;  // blocks from the slice's next group on
 
   METHOD void find(const Parts& parts, const Product& p, int slice) {
     if (unit >= p.units()) return;
     const Unit at = p.at(unit);
     left = p.blocks - slice * GROUP_BLOCKS;
-    source = parts.part[at.part].weights + group_offset(at.tile, slice, p.blocks);
+    pair = parts.part[at.part].weights + group_offset(at.tile & ~1, slice, p.blocks);
   }
 
-  // By one thread: a slot's copy.
+  // A slot's copy.
   METHOD void fill(const WeightPipe& pipe, const Parts& parts, const Product& p, int slice) {
     if (unit >= p.units()) return;
-    const int bytes = ROW_TILES * group_bytes(min(GROUP_BLOCKS, left));
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(pipe.filled()), "r"(bytes) : "memory");
-    copy_run(pipe.slot(), source, bytes, pipe.filled(), GOES_FIRST);
-    source += NEXT_RUN;
+    const int tile_bytes = group_bytes(min(GROUP_BLOCKS, left)), bytes = ROW_TILES * tile_bytes;
+    if (is_elected()) {
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(pipe.filled()), "r"(bytes) : "memory");
+      copy_run(pipe.slot(), pair + (ROW_TILES == 1 ? p.at(unit).tile % 2 * tile_bytes : 0), bytes, pipe.filled(), GOES_FIRST);
+    }
+    pair += NEXT_RUN;
     left -= SLICES * GROUP_BLOCKS;
     if (left > 0) return;
     unit += gridDim.x * TEAMS;
@@ -191,13 +193,12 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   }
   __syncwarp();
   WeightPipe filling = weights;
-  for (int stage = 0; stage < STAGES; stage++, filling.pass())
-    if (is_elected()) feed.fill(filling, parts, p, slice);
+  _Pragma("unroll 1") for (int stage = 0; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
   let_next_start();
   await_previous();
   const Activation a = activation_at(activation, blocks, COLUMNS);
-  const u32 first_planes = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_sums = first_planes + groups * PLANES_BYTES;
-  Rows{first_planes, first_sums}.place(a, blocks, groups, rows);
+  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4, first_sums = first_planes + groups * PLANES_BYTES;
+  Rows{first_planes, first_sums}.place(a, scales, blocks, groups, rows);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
   const Own own;
   for (int unit = first_unit, fold_turn = slice; unit < p.units(); unit += gridDim.x * TEAMS, fold_turn = (fold_turn + SLICES - 1) % SLICES) {
@@ -209,12 +210,12 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
       weights.wait();
       fold_group(acc, own, weights.slot(), left >= GROUP_BLOCKS ? TILE_BYTES : group_bytes(left), x, offset);
       __syncwarp();
-      if (is_elected()) feed.fill(weights, parts, p, slice);
+      feed.fill(weights, parts, p, slice);
       weights.pass();
       x.advance();
     }
     const SumsPipe kept = sums_pipe;
     keep_sums(sums_pipe, slice, acc);
-    if (fold_turn == 0) fold_unit(kept, parts.part[at.part], at.tile, a, own, rows, logits_slots);
+    if (fold_turn == 0) fold_unit(kept, parts.part[at.part], at.tile, scales, own, rows, logits_slots);
   }
 }

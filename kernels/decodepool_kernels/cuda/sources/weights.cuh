@@ -44,21 +44,22 @@ DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
     }
 }
 #elif CODE_BITS == 4
-// Of a pair of nibbles, where they stand: 1024 + code, or 1024 + 16 code.
-template <u32 mask> DEVICE u32 nibbles(u32 word) {
-  u32 pair;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(pair) : "r"(word), "n"(mask), "r"(0x64006400));
-  return pair;
+// A byte of two codes stands in the mantissa of 1024; less 1024 + 16 x the upper + zero it is the lower code, and that divided by 16 the upper.
+DEVICE void widen_bytes(u32& lower, u32& upper, u32 bytes, u32 offset, u32 less) {
+  u32 sixteens;
+  asm("lop3.b32 %0, %1, 0x00f000f0, %2, 0xea;" : "=r"(sixteens) : "r"(bytes), "r"(offset));
+  lower = subtract_f16_pairs(bytes, sixteens);
+  upper = multiply_add_f16_pairs(sixteens, 0x2c002c00, less);
 }
 
 DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
-  const u32 less = 0xd400d400 + 16 * (offset - 0x64006400);  // -(64 + zero)
-  UNROLL for (int half = 0; half < 2; half++) {
-    const u32 first = half ? words.x >> 8 : words.x, second = half ? words.y >> 8 : words.y;
-    a[4 * half] = subtract_f16_pairs(nibbles<0x000f000f>(first), offset);
-    a[4 * half + 1] = subtract_f16_pairs(nibbles<0x000f000f>(second), offset);
-    a[4 * half + 2] = multiply_add_f16_pairs(nibbles<0x00f000f0>(first), 0x2c002c00, less);
-    a[4 * half + 3] = multiply_add_f16_pairs(nibbles<0x00f000f0>(second), 0x2c002c00, less);
+  const u32 less = 0xd400d400 + 17 * (offset - 0x64006400);  // -(64 + zero + zero / 16)
+  UNROLL for (int row = 0; row < 2; row++) {
+    const u32 word = row ? words.y : words.x;
+    u32 even;
+    asm("lop3.b32 %0, %1, 0x00ff00ff, 0x64006400, 0xea;" : "=r"(even) : "r"(word));
+    widen_bytes(a[row], a[2 + row], even, offset, less);
+    widen_bytes(a[4 + row], a[6 + row], __byte_perm(word, 0x64646464, 0x4341), offset, less);
   }
 }
 #endif
