@@ -270,11 +270,11 @@ def few_cut(
     cut = FewCut(held, 1, 1)
     if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
         cut = FewCut(held, 2, 1)
-    taken = kind.held_bytes(inputs, held) + 4 * SLICES * held
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
-        team_bytes = 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
+        sums_bytes = teams * 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
+        taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + sums_bytes
         slot_bytes = teams * SLICES * cut.row_tiles * kind.group_bytes
-        stages = min(MOST_STAGES, (shared_bytes - taken - teams * team_bytes) // slot_bytes)
+        stages = min(MOST_STAGES, (shared_bytes - taken) // slot_bytes)
         if stages >= FEWEST_STAGES:
-            return replace(cut, teams=teams, stages=stages, shared_bytes=taken + teams * team_bytes + stages * slot_bytes)
+            return replace(cut, teams=teams, stages=stages, shared_bytes=taken + stages * slot_bytes)
     return None
