@@ -262,19 +262,22 @@ def few_cut(
     """Return the cut for up to `rows` rows of a k-quant; None where `matmul` is the faster or the only program.
 
     A warp takes two tiles, which cost it fewer instructions than one twice, but where there is an SM for every tile or
-    it has sums of 8 rows. A block has as many teams as have a unit each.
+    it has sums of 8 rows, which pay for many outputs of 4-bit codes alone. A block has as many teams as have a unit
+    each. Rings are as deep as keeps memory busy: activations come behind what was asked for before.
     """
     held = next((most for most in FEW_ROWS if rows <= most), None)
-    if not kind.is_factored or held is None or (held == FEW_ROWS[-1] and kind.code_bits != 4):
+    if not kind.is_factored or held is None:
         return None
     cut = FewCut(held, 1, 1)
+    if held == FEW_ROWS[-1] and (kind.code_bits != 4 or cut.units(outputs) <= MOST_TEAMS[1] * sm_count):
+        return None
     if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
         cut = FewCut(held, 2, 1)
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
         sums_bytes = teams * 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
         taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + sums_bytes
         slot_bytes = teams * SLICES * cut.row_tiles * kind.group_bytes
-        stages = min(MOST_STAGES, (shared_bytes - taken) // slot_bytes)
+        stages = min(max(MOST_STAGES // teams, FEWEST_STAGES), (shared_bytes - taken) // slot_bytes)
         if stages >= FEWEST_STAGES:
             return replace(cut, teams=teams, stages=stages, shared_bytes=taken + stages * slot_bytes)
     return None

@@ -51,20 +51,22 @@ struct Rows {
   u32 planes, sums;
 
   METHOD void place(const Activation& a, u32 scales, int blocks, int groups, int rows) const {
-    if (threadIdx.x < SLICES * MOST_ROWS) put_shared(scales + threadIdx.x * 4, a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS]);
-    _Pragma("unroll 1") for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
+    const bool has_scale = threadIdx.x < SLICES * MOST_ROWS;
+    const float scale = has_scale ? a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS] : 0.f;  // put when all else is on its way
+    for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
       const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = i / (4 * MOST_ROWS * PLANES);
       if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16);
       else put_shared(planes + i * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
     commit_copies();
-    _Pragma("unroll 1") for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
+    for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
       const int row = i % MOST_ROWS, block = i / MOST_ROWS;
       const float2 pair = row < rows && block < blocks ? *(const float2*)(a.sums + (block * COLUMNS + row) * 2) : make_float2(0.f, 0.f);
       const u32 to = sums + ((block / GROUP_BLOCKS * MOST_ROWS + row) * GROUP_BLOCKS + block % GROUP_BLOCKS) * (PARTS * 4);
       put_shared(to, PARTS == 1 ? __fadd_rn(pair.x, pair.y) : pair.x);
       if (PARTS == 2) put_shared(to + 4, pair.y);
     }
+    if (has_scale) put_shared(scales + threadIdx.x * 4, scale);
     wait_copies<0>();
     __syncthreads();
   }
