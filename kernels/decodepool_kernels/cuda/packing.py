@@ -47,6 +47,11 @@ class MatrixKind:
         return 3 if self.is_bfloat else 2
 
     @property
+    def parts(self) -> int:
+        """Scales of an output in a block."""
+        return BLOCK_INPUTS // self.sub_block
+
+    @property
     def record_bytes(self) -> int:
         """Bytes of one record."""
         in_head = self.code_bits == 16 or self.is_factored
@@ -72,7 +77,7 @@ class MatrixKind:
     def held_bytes(self, inputs: int, rows: int) -> int:
         """Return the bytes of rows of activations in whole groups, and of their sums over what shares a minimum."""
         groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
-        sums = 4 * BLOCK_INPUTS // self.sub_block if self.has_minimum else 0
+        sums = 4 * self.parts if self.has_minimum else 0
         return groups * GROUP_BLOCKS * rows * (2 * BLOCK_INPUTS * self.planes + sums)
 
     def tile_bytes(self, inputs: int) -> int:

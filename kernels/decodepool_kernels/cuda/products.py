@@ -227,7 +227,7 @@ def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCu
 @dataclass(frozen=True)
 class FewCut:
     """How `matmul_few` takes up to `rows` rows: `teams` of 8 warps a block, each with units of `row_tiles` x 16
-    outputs, and the depth of a warp's ring.
+    outputs, the depth of a warp's ring, and whether a second warp helps with its groups.
     """
 
     rows: int
@@ -237,14 +237,19 @@ class FewCut:
     shared_bytes: int = 0
 
     @property
+    def has_helpers(self) -> bool:
+        """Whether it has; one team alone would be 8 warps an SM."""
+        return self.teams == 1
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * SLICES * self.teams
+        return 32 * SLICES * self.teams * (1 + self.has_helpers)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
         shape = {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams}
-        return {**shape, "STAGES": self.stages}
+        return {**shape, "HELPERS": int(self.has_helpers), "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -273,11 +278,13 @@ def few_cut(
         return None
     if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
         cut = FewCut(held, 2, 1)
+    lane_bytes = 32 * 4 * min(held, MOST_OWN_SUMS)
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
-        sums_bytes = teams * 2 * SLICES * 32 * 4 * min(held, MOST_OWN_SUMS)
-        taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + sums_bytes
-        slot_bytes = teams * SLICES * cut.row_tiles * kind.group_bytes
-        stages = min(max(MOST_STAGES // teams, FEWEST_STAGES), (shared_bytes - taken) // slot_bytes)
+        cut = replace(cut, teams=teams)
+        taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + teams * 2 * SLICES * lane_bytes
+        help_bytes = GROUP_BLOCKS // 2 * kind.parts * lane_bytes if cut.has_helpers else 0
+        stage_bytes = teams * SLICES * (cut.row_tiles * kind.group_bytes + help_bytes)
+        stages = min(max(MOST_STAGES // teams, FEWEST_STAGES), (shared_bytes - taken) // stage_bytes)
         if stages >= FEWEST_STAGES:
-            return replace(cut, teams=teams, stages=stages, shared_bytes=taken + stages * slot_bytes)
+            return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
     return None

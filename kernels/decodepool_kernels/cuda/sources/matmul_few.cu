@@ -3,6 +3,8 @@
 // their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take turns to fold a
 // unit's slices in order, y = fma(acc, 2^-e, y), while the others go on.
 //
+// HELPERS 1: beside each warp another, which makes the chains of the later half of each group's blocks and hands them over, where else an SM has 8 warps.
+//
 // Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
 // for two of 4 or 8 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
 #define TILES 1  // of 8 rows
@@ -12,20 +14,26 @@
 #include "pipe.cuh"
 #include "step.cuh"
 
-#define WARPS (SLICES * TEAMS)
+#define RINGS (SLICES * TEAMS)
+#define WARPS (RINGS * (1 + HELPERS))
 #define TILE_BYTES (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES)  // of a whole group
 #define RUN_BYTES (ROW_TILES * TILE_BYTES)
 #define NEXT_RUN (SLICES * 2 * TILE_BYTES)  // from a slice's group to its next
 #define GROUP_PARTS (GROUP_BLOCKS * PARTS)
+#define WARP_BLOCKS (GROUP_BLOCKS / (1 + HELPERS))  // of a group
+#define WARP_PARTS (WARP_BLOCKS * PARTS)
 #define PLANES_BYTES (GROUP_BLOCKS * PLANES * MOST_ROWS * 64)  // of a group's activations
 #define SUMS_BYTES (HAS_MINIMUM * MOST_ROWS * GROUP_PARTS * 4)
 #define OWN_OUTPUTS (MOST_ROWS <= 2 ? 1 : 2)
 #define OWN_ROWS (MOST_ROWS == 1 ? 1 : 2)
-#define SLICE_SUMS (32 * OWN_OUTPUTS * OWN_ROWS)
+#define OWN_COUNT (OWN_OUTPUTS * OWN_ROWS)
+#define SLICE_SUMS (32 * OWN_COUNT)
+#define HELP_BYTES (HELPERS * WARP_PARTS * SLICE_SUMS * 4)  // of a group
 
 typedef Pipe<STAGES, RUN_BYTES> WeightPipe;                     // a warp's
 typedef Pipe<2, SLICES * SLICE_SUMS * sizeof(float)> SumsPipe;  // a team's
 typedef float OwnSums[OWN_OUTPUTS][OWN_ROWS];
+typedef OwnSums Chains[WARP_PARTS];
 
 // What a lane adds up: of a unit's tile, outputs g + 8 output.. and rows row..
 struct Own {
@@ -94,15 +102,12 @@ struct Scales {
   }
 };
 
-// acc += the group in a slot, whose second tile begins `tile_bytes` on.
-DEVICE void fold_group(OwnSums& acc, const Own& own, u32 slot, u32 tile_bytes, const Rows& rows, u32 offset) {
+// What a lane has of a warp's blocks of a group, from block `first` on; the second tile begins `tile_bytes` behind the first.
+DEVICE void make_chains(Chains& chains, const Own& own, u32 slot, int first, u32 tile_bytes, const Rows& rows, u32 offset) {
   const int lane = threadIdx.x & 31, column = lane >> 2;
-  const u32 codes = slot + HEAD_BYTES + lane * sizeof(Words), planes = rows.planes + column % MOST_ROWS * 64 + lane % 4 * 16;
-  const Scales scales(slot + own.tile * tile_bytes, own);
-  float part_sums[OWN_ROWS][GROUP_PARTS];
-  UNROLL for (int n = 0; HAS_MINIMUM && n < OWN_ROWS; n++)
-    UNROLL for (int part = 0; part < PARTS; part++) *(float4*)(part_sums[n] + 4 * part) = shared_float4(rows.sums + ((own.row + n) * PARTS + part) * 16);
-  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+  const u32 codes = slot + HEAD_BYTES + first * RECORD_BYTES + lane * sizeof(Words);
+  const u32 planes = rows.planes + first * (PLANES * MOST_ROWS * 64) + column % MOST_ROWS * 64 + lane % 4 * 16;
+  UNROLL for (int q = 0; q < WARP_BLOCKS; q++) {
     Record w[ROW_TILES];
     Columns x[1];
     UNROLL for (int plane = 0; plane < PLANES; plane++) x[0].planes[plane] = shared_at<uint4>(planes + (q * PLANES + plane) * (MOST_ROWS * 64));
@@ -111,13 +116,43 @@ DEVICE void fold_group(OwnSums& acc, const Own& own, u32 slot, u32 tile_bytes, c
       float s[ROW_TILES][1][4] = {};
       chain_part(s, w, x, part);
       UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
-        UNROLL for (int n = 0; n < OWN_ROWS; n++) {
-          const int i = q * PARTS + part;
-          acc[o][n] = fmaf(own.pick(s, o, n), scales.of[o][0][i], acc[o][n]);
-          if (HAS_MINIMUM) acc[o][n] = fmaf(part_sums[n][i], scales.of[o][SCALE_PLANES - 1][i], acc[o][n]);
-        }
+        UNROLL for (int n = 0; n < OWN_ROWS; n++) chains[q * PARTS + part][o][n] = own.pick(s, o, n);
     }
   }
+}
+
+// acc += chains of a group's parts from `first` on.
+DEVICE void add_chains(OwnSums& acc, const Chains& chains, int first, const Scales& scales, const float (&part_sums)[OWN_ROWS][GROUP_PARTS]) {
+  UNROLL for (int i = 0; i < WARP_PARTS; i++)
+    UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+      UNROLL for (int n = 0; n < OWN_ROWS; n++) {
+        acc[o][n] = fmaf(chains[i][o][n], scales.of[o][0][first + i], acc[o][n]);
+        if (HAS_MINIMUM) acc[o][n] = fmaf(part_sums[n][first + i], scales.of[o][SCALE_PLANES - 1][first + i], acc[o][n]);
+      }
+}
+
+// acc += the group in a slot. A helper's chains are at `help` once the slot's second barrier says so.
+DEVICE void fold_group(OwnSums& acc, const Own& own, const WeightPipe& pipe, u32 help, u32 tile_bytes, const Rows& rows, u32 offset) {
+  const Scales scales(pipe.slot() + own.tile * tile_bytes, own);
+  float part_sums[OWN_ROWS][GROUP_PARTS];
+  UNROLL for (int n = 0; HAS_MINIMUM && n < OWN_ROWS; n++)
+    UNROLL for (int part = 0; part < PARTS; part++) *(float4*)(part_sums[n] + 4 * part) = shared_float4(rows.sums + ((own.row + n) * PARTS + part) * 16);
+  Chains chains;
+  make_chains(chains, own, pipe.slot(), 0, tile_bytes, rows, offset);
+  add_chains(acc, chains, 0, scales, part_sums);
+  if (!HELPERS) return;
+  wait_barrier(pipe.filled() + 8, pipe.phase);
+  UNROLL for (int i = 0; i < WARP_PARTS * OWN_COUNT; i++) (&chains[0][0][0])[i] = shared_at<float>(help + i * 128);
+  add_chains(acc, chains, GROUP_PARTS - WARP_PARTS, scales, part_sums);
+}
+
+// A helper's part of it.
+DEVICE void help_group(const Own& own, const WeightPipe& pipe, u32 help, u32 tile_bytes, const Rows& rows, u32 offset) {
+  Chains chains;
+  make_chains(chains, own, pipe.slot(), GROUP_BLOCKS - WARP_BLOCKS, tile_bytes, rows, offset);
+  UNROLL for (int i = 0; i < WARP_PARTS * OWN_COUNT; i++) put_shared(help + i * 128, (&chains[0][0][0])[i]);
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled() + 8) : "memory");
 }
 
 // A slice's sums, for the warp that folds.
@@ -179,17 +214,18 @@ struct Feed {
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * (WARPS * STAGES + TEAMS * 2)];
-  u8* all_sums = shared + WARPS * STAGES * RUN_BYTES;
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, slice = warp % SLICES, team = warp / SLICES;
-  WeightPipe weights(shared + warp * STAGES * RUN_BYTES, barriers + 2 * STAGES * warp);
-  SumsPipe sums_pipe(all_sums + team * 2 * SLICES * SLICE_SUMS * 4, barriers + 2 * (WARPS * STAGES + team * 2));
+  __shared__ u64 barriers[2 * (RINGS * STAGES + TEAMS * 2)];
+  u8* all_sums = shared + RINGS * STAGES * RUN_BYTES;
+  const int lane = threadIdx.x & 31, ring = (threadIdx.x >> 5) % RINGS, slice = ring % SLICES, team = ring / SLICES;
+  const bool is_helper = HELPERS && threadIdx.x >= 32 * RINGS;
+  WeightPipe weights(shared + ring * STAGES * RUN_BYTES, barriers + 2 * STAGES * ring);
+  SumsPipe sums_pipe(all_sums + team * 2 * SLICES * SLICE_SUMS * 4, barriers + 2 * (RINGS * STAGES + team * 2));
   const int rows = step[domain], most = blocks - slice * GROUP_BLOCKS, groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
   const Product p(parts, blocks, 1);  // units are the same for all the rows there may be
   const int first_unit = blockIdx.x + gridDim.x * team;
-  Feed feed = {nullptr, most > 0 ? first_unit : p.units(), 0};
+  Feed feed = {nullptr, most > 0 && !is_helper ? first_unit : p.units(), 0};
   feed.find(parts, p, slice);
-  if (lane == 0) {
+  if (lane == 0 && !is_helper) {
     weights.set(1);
     if (slice == 0) sums_pipe.set(1, SLICES);
   }
@@ -200,6 +236,7 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   await_previous();
   const Activation a = activation_at(activation, blocks, COLUMNS);
   const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4, first_sums = first_planes + groups * PLANES_BYTES;
+  const u32 first_help = first_sums + groups * SUMS_BYTES + ring * STAGES * HELP_BYTES + lane * 4;
   Rows{first_planes, first_sums}.place(a, scales, blocks, groups, rows);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
   const Own own;
@@ -209,13 +246,18 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
     OwnSums acc = {};
     Rows x = {first_planes + slice * PLANES_BYTES, first_sums + slice * SUMS_BYTES};
     for (int left = most; left > 0; left -= SLICES * GROUP_BLOCKS) {
+      const u32 tile_bytes = left >= GROUP_BLOCKS ? TILE_BYTES : group_bytes(left), help = first_help + weights.stage * HELP_BYTES;
       weights.wait();
-      fold_group(acc, own, weights.slot(), left >= GROUP_BLOCKS ? TILE_BYTES : group_bytes(left), x, offset);
-      __syncwarp();
-      feed.fill(weights, parts, p, slice);
+      if (is_helper) help_group(own, weights, help, tile_bytes, x, offset);
+      else {
+        fold_group(acc, own, weights, help, tile_bytes, x, offset);
+        __syncwarp();
+        feed.fill(weights, parts, p, slice);
+      }
       weights.pass();
       x.advance();
     }
+    if (is_helper) continue;
     const SumsPipe kept = sums_pipe;
     keep_sums(sums_pipe, slice, acc);
     if (fold_turn == 0) fold_unit(kept, parts.part[at.part], at.tile, scales, own, rows, logits_slots);
