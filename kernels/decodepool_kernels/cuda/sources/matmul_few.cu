@@ -1,9 +1,8 @@
-// out = W x (+ bias) of up to MOST_ROWS rows (1, 2, 4, or 8 with ROW_TILES 1) and a k-quant on sm_90. A unit is ROW_TILES x 16 outputs and a team's of 8 warps, each with a
-// slice of K: its groups come to a ring of the warp's own, to a slot as soon as the group before there is read. Weights of the first units are on
-// their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take turns to fold a
-// unit's slices in order, y = fma(acc, 2^-e, y), while the others go on.
-//
-// HELPERS 1: beside each warp another, which makes the chains of the later half of each group's blocks and hands them over, where else an SM has 8 warps.
+// out = W x (+ bias) of up to MOST_ROWS rows (1, 2, 4, or 8 with ROW_TILES 1) and a k-quant on sm_90. A unit is ROW_TILES x 16 outputs and a team's of
+// 8 warps, each with a slice of K: its groups come to a ring of the warp's own, to a slot as soon as the group before there is read. Weights of the
+// first units are on their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take
+// turns to fold a unit's slices in order, y = fma(acc, 2^-e, y), while the others go on. HELPERS 1, for one team an SM: each warp has another beside
+// it, which makes the chains of the later half of each group's blocks and hands them over.
 //
 // Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
 // for two of 4 or 8 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
@@ -16,19 +15,21 @@
 
 #define RINGS (SLICES * TEAMS)
 #define WARPS (RINGS * (1 + HELPERS))
-#define TILE_BYTES (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES)  // of a whole group
+// Of a group: what a tile and a unit take, how far on a slice's next one lies, what is one warp's, what activations take.
+#define TILE_BYTES (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES)
 #define RUN_BYTES (ROW_TILES * TILE_BYTES)
-#define NEXT_RUN (SLICES * 2 * TILE_BYTES)  // from a slice's group to its next
+#define NEXT_RUN (SLICES * 2 * TILE_BYTES)
 #define GROUP_PARTS (GROUP_BLOCKS * PARTS)
-#define WARP_BLOCKS (GROUP_BLOCKS / (1 + HELPERS))  // of a group
+#define WARP_BLOCKS (GROUP_BLOCKS / (1 + HELPERS))
 #define WARP_PARTS (WARP_BLOCKS * PARTS)
-#define PLANES_BYTES (GROUP_BLOCKS * PLANES * MOST_ROWS * 64)  // of a group's activations
+#define PLANES_BYTES (GROUP_BLOCKS * PLANES * MOST_ROWS * 64)
 #define SUMS_BYTES (HAS_MINIMUM * MOST_ROWS * GROUP_PARTS * 4)
+// What a lane adds up.
 #define OWN_OUTPUTS (MOST_ROWS <= 2 ? 1 : 2)
 #define OWN_ROWS (MOST_ROWS == 1 ? 1 : 2)
 #define OWN_COUNT (OWN_OUTPUTS * OWN_ROWS)
 #define SLICE_SUMS (32 * OWN_COUNT)
-#define HELP_BYTES (HELPERS * WARP_PARTS * SLICE_SUMS * 4)  // of a group
+#define HELP_BYTES (HELPERS * WARP_PARTS * SLICE_SUMS * 4)
 
 typedef Pipe<STAGES, RUN_BYTES> WeightPipe;                     // a warp's
 typedef Pipe<2, SLICES * SLICE_SUMS * sizeof(float)> SumsPipe;  // a team's
@@ -235,7 +236,8 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   let_next_start();
   await_previous();
   const Activation a = activation_at(activation, blocks, COLUMNS);
-  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4, first_sums = first_planes + groups * PLANES_BYTES;
+  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4;
+  const u32 first_sums = first_planes + groups * PLANES_BYTES;
   const u32 first_help = first_sums + groups * SUMS_BYTES + ring * STAGES * HELP_BYTES + lane * 4;
   Rows{first_planes, first_sums}.place(a, scales, blocks, groups, rows);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
