@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import TILE_OUTPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import MatrixKind
@@ -268,7 +268,7 @@ def few_cut(
 
     A warp takes two tiles, which cost it fewer instructions than one twice, but where there is an SM for every tile or
     it has sums of 8 rows, which pay for many outputs of 4-bit codes alone. A block has as many teams as have a unit
-    each. Rings are as deep as keeps memory busy: activations come behind what was asked for before.
+    each. Rings are no deeper than keeps memory busy: activations come behind what was asked for before.
     """
     held = next((most for most in FEW_ROWS if rows <= most), None)
     if not kind.is_factored or held is None:
@@ -279,12 +279,14 @@ def few_cut(
     if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
         cut = FewCut(held, 2, 1)
     lane_bytes = 32 * 4 * min(held, MOST_OWN_SUMS)
+    half_slice = inputs // (2 * SLICES * GROUP_BLOCKS * BLOCK_INPUTS)
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
         cut = replace(cut, teams=teams)
         taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + teams * 2 * SLICES * lane_bytes
         help_bytes = GROUP_BLOCKS // 2 * kind.parts * lane_bytes if cut.has_helpers else 0
         stage_bytes = teams * SLICES * (cut.row_tiles * kind.group_bytes + help_bytes)
-        stages = min(max(MOST_STAGES // teams, FEWEST_STAGES), (shared_bytes - taken) // stage_bytes)
+        deepest = max(FEWEST_STAGES, min(MOST_STAGES // teams, half_slice))
+        stages = min(deepest, (shared_bytes - taken) // stage_bytes)
         if stages >= FEWEST_STAGES:
             return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
     return None
