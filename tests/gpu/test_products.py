@@ -118,7 +118,7 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
-@pytest.mark.parametrize("outputs", [137, 6000])
+@pytest.mark.parametrize("outputs", [137, 7000])
 @pytest.mark.parametrize("name", [name for name in TYPES if QUANT_LAYOUTS[name].is_factored])
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,11 @@ class MatrixKind:
         return 3 if self.is_bfloat else 2
 
     @property
+    def parts(self) -> int:
+        """Scales of an output in a block."""
+        return BLOCK_INPUTS // self.sub_block
+
+    @property
     def record_bytes(self) -> int:
         """Bytes of one record."""
         in_head = self.code_bits == 16 or self.is_factored
@@ -69,11 +74,11 @@ class MatrixKind:
         """Bytes of a tile's group of 4 blocks."""
         return self.head_bytes + GROUP_BLOCKS * self.record_bytes
 
-    @property
-    def shared_scale_bytes(self) -> int:
-        """Bytes in which a warp of `matmul_few` finds the scales of a tile's group together."""
-        pairs = (1 + self.has_minimum) * BLOCK_INPUTS // self.sub_block
-        return 16 * (GROUP_BLOCKS * (LANE_OUTPUTS * pairs // 2 + 2) - 2) if self.is_factored else 0
+    def held_bytes(self, inputs: int, rows: int) -> int:
+        """Return the bytes of rows of activations in whole groups, and of their sums over what shares a minimum."""
+        groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
+        sums = 4 * self.parts if self.has_minimum else 0
+        return groups * GROUP_BLOCKS * rows * (2 * BLOCK_INPUTS * self.planes + sums)
 
     def tile_bytes(self, inputs: int) -> int:
         """Return the bytes of a tile of 16 outputs."""

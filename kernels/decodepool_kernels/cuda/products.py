@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import TILE_OUTPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import MatrixKind
@@ -27,8 +27,12 @@ WARPGROUP_THREADS = 640
 WARPGROUP_WARPS = 16
 """Warps of a block that hand sums on."""
 MOST_COLUMN_STAGES = 8
-MOST_FEW_ROWS = 8
-MOST_SPREAD_ROWS = 4
+FEW_ROWS = (1, 2, 4, 8)
+"""Rows that `matmul_few` holds in shared memory."""
+MOST_TEAMS = {1: 3, 2: 2}
+"""Teams of `matmul_few` that an SM has registers for, by the tiles that a warp takes at once."""
+MOST_OWN_SUMS = 4
+"""Sums of a slice that a lane of `matmul_few` has."""
 CLUSTER_BLOCKS = 2
 CLUSTER_TILES = 2
 CLUSTER_UNIT_TILES = 4
@@ -227,49 +231,70 @@ def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCu
 
 @dataclass(frozen=True)
 class FewCut:
-    """How `matmul_few` takes few rows: `teams` of 8 warps a block, each with `row_tiles` x 16 outputs, and the depth of
-    the ring. `is_spread` where rows stand in every other column of a tensor core's.
+    """How `matmul_few` takes up to `rows` rows: `teams` of 8 warps a block, each with units of `row_tiles` x 16
+    outputs, the depth of a warp's ring, and whether a second warp helps with its groups.
     """
 
+    rows: int
     row_tiles: int
     teams: int
-    is_spread: bool
-    stages: int
-    shared_bytes: int
+    stages: int = 0
+    shared_bytes: int = 0
+
+    @property
+    def has_helpers(self) -> bool:
+        """Whether it has; one team alone would be 8 warps an SM."""
+        return self.teams == 1
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * SLICES * self.teams
+        return 32 * SLICES * self.teams * (1 + self.has_helpers)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        cut = {"ROW_TILES": self.row_tiles, "TEAMS": self.teams, "SPREAD": int(self.is_spread)}
-        return {**cut, "STAGES": self.stages, "BLOCKS": 2 // self.teams}
+        shape = {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams}
+        return {**shape, "HELPERS": int(self.has_helpers), "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
-        width = TILE_OUTPUTS * self.row_tiles * self.teams
+        width = TILE_OUTPUTS * self.row_tiles
         return sum(-(-count // width) for count in outputs)
 
+    def blocks(self, outputs: Sequence[int], sm_count: int) -> int:
+        """Return the thread blocks of a product."""
+        return min(self.units(outputs), sm_count)
 
-def few_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int) -> FewCut | None:
+
+def few_cut(
+    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
+) -> FewCut | None:
     """Return the cut for up to `rows` rows of a k-quant; None where `matmul` is the faster or the only program.
 
-    Where there are enough units of 4-bit codes two blocks share an SM, else one has twice the warps.
+    A warp takes two tiles, which cost it fewer instructions than one twice, but where there is an SM for every tile or
+    it has sums of 8 rows, which pay for many outputs of 4-bit codes alone. A block has as many teams as have a unit
+    each. Rings are no deeper than keeps memory busy: activations come behind what was asked for before.
     """
-    is_spread = rows <= MOST_SPREAD_ROWS
-    whole = FewCut(2, 1, is_spread, 0, 0)
-    is_shared = kind.code_bits == 4 and whole.units(outputs) > sm_count
-    if not kind.is_factored or rows > (MOST_FEW_ROWS if is_shared else MOST_SPREAD_ROWS):
+    held = next((most for most in FEW_ROWS if rows <= most), None)
+    if not kind.is_factored or held is None:
         return None
-    taken = 2 * SLICES * 2 * 32 * (8 if is_spread else 16) + SLICES * 2 * kind.shared_scale_bytes
-    slot_bytes = SLICES * 2 * kind.group_bytes
-    stages = min(MOST_STAGES, (shared_bytes // (2 if is_shared else 1) - taken) // slot_bytes)
-    if stages < FEWEST_STAGES:
+    cut = FewCut(held, 1, 1)
+    if held == FEW_ROWS[-1] and (kind.code_bits != 4 or cut.units(outputs) <= MOST_TEAMS[1] * sm_count):
         return None
-    cut = whole if is_shared else replace(whole, row_tiles=1, teams=2)
-    return replace(cut, stages=stages, shared_bytes=taken + stages * slot_bytes)
+    if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
+        cut = FewCut(held, 2, 1)
+    lane_bytes = 32 * 4 * min(held, MOST_OWN_SUMS)
+    half_slice = inputs // (2 * SLICES * GROUP_BLOCKS * BLOCK_INPUTS)
+    for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
+        cut = replace(cut, teams=teams)
+        taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + teams * 2 * SLICES * lane_bytes
+        help_bytes = GROUP_BLOCKS // 2 * kind.parts * lane_bytes if cut.has_helpers else 0
+        stage_bytes = teams * SLICES * (cut.row_tiles * kind.group_bytes + help_bytes)
+        deepest = max(FEWEST_STAGES, min(MOST_STAGES // teams, half_slice))
+        stages = min(deepest, (shared_bytes - taken) // stage_bytes)
+        if stages >= FEWEST_STAGES:
+            return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
+    return None
 
 
 @dataclass(frozen=True)
@@ -305,7 +330,7 @@ def prefers_clusters(kind: MatrixKind) -> bool:
 
 def cluster_cut(kind: MatrixKind, rows: int, shared_bytes: int) -> ClusterCut | None:
     """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them."""
-    if not MOST_FEW_ROWS < rows <= 8 * CLUSTER_TILES:
+    if not FEW_ROWS[-1] < rows <= 8 * CLUSTER_TILES:
         return None
     own_slices = SLICES // CLUSTER_BLOCKS
     columns_bytes = GROUP_BLOCKS * CLUSTER_TILES * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)

@@ -113,8 +113,8 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        sm_count = self._gpu.sm_count
-        few = few_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
+        inputs, sm_count = record.parts[0].matrix.inputs, self._gpu.sm_count
+        few = few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
         cluster = cluster_cut(kind, rows, room) if prefers_clusters(kind) else None
@@ -130,9 +130,8 @@ class Programs:
         places, activation, blocks, columns, *rest = arguments
         defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value}
         function = self._library.function("matmul_few", defines, cut.threads, cut.shared_bytes)
-        grid = min(cut.units(outputs), self._gpu.sm_count * function.blocks_per_sm)
-        arguments = (places, activation, blocks, *rest)
-        return Launch(_product_name(record), function, (grid, 1), arguments, _weight_bytes(record))
+        grid = (cut.blocks(outputs, self._gpu.sm_count), 1)
+        return Launch(_product_name(record), function, grid, (places, activation, blocks, *rest), _weight_bytes(record))
 
     def _cluster(
         self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]

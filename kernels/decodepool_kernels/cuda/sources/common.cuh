@@ -79,9 +79,19 @@ DEVICE float4 shared_float4(u32 address) {
 }
 
 template <class T> DEVICE T shared_at(u32 address);
+template <> METHOD u16 shared_at<u16>(u32 address) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address));
+  return v;
+}
 template <> METHOD u32 shared_at<u32>(u32 address) {
   u32 v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+  return v;
+}
+template <> METHOD float shared_at<float>(u32 address) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
   return v;
 }
 template <> METHOD uint2 shared_at<uint2>(u32 address) {
@@ -94,6 +104,8 @@ template <> METHOD uint4 shared_at<uint4>(u32 address) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
   return v;
 }
+
+DEVICE void put_shared(u32 address, float v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory"); }
 
 DEVICE void put_shared(u32 address, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");

@@ -56,6 +56,12 @@ template <int tiles, int columns> DEVICE void chain_half(float (&s)[tiles][colum
     }
 }
 
+// A part's chain of every tile.
+template <int tiles, int columns> DEVICE void chain_part(float (&s)[tiles][columns][4], const Record (&w)[tiles], const Columns (&x)[columns], int part) {
+  UNROLL for (int plane = 0; plane < PLANES; plane++)
+    UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++) chain_half(s, w, x, plane, half);
+}
+
 // The activations' sums over a part, as they stand beside a chain's results.
 DEVICE void part_sums(float (&sums)[4], const Columns& x, int part) {
   const float first = PARTS == 1 ? __fadd_rn(x.sums.x, x.sums.y) : part ? x.sums.y : x.sums.x;
@@ -68,8 +74,7 @@ DEVICE void part_sums(float (&sums)[4], const Columns& x, int part) {
 template <int tiles, int columns, int all> DEVICE void fold_blocks(float (&acc)[tiles][all][4], int n0, const Record (&w)[tiles], const Columns (&x)[columns]) {
   UNROLL for (int part = 0; part < PARTS; part++) {
     float s[tiles][columns][4] = {};
-    UNROLL for (int plane = 0; plane < PLANES; plane++)
-      UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++) chain_half(s, w, x, plane, half);
+    chain_part(s, w, x, part);
     UNROLL for (int r = 0; r < tiles; r++)
       UNROLL for (int n = 0; n < columns; n++) {
 #if CODE_BITS == 16

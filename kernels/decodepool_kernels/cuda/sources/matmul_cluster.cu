@@ -207,7 +207,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
         const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
         if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, first_tile, GROUP_BLOCKS, offset);
         else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
-        pipe.give_back<false>();
+        pipe.give_back<true>();
       }
       meeting.send_sums(acc, slice, first_tile);
     }

@@ -1,270 +1,267 @@
-// out = W x (+ bias) of up to 8 rows and a k-quant on sm_90: 8 slices of K a warp each, TEAMS times; a team has ROW_TILES x 16 of a unit's outputs. A slot of the
-// block's ring holds 8 groups, a group a slice, which are one run of bytes for a pair of tiles; warps take turns to have it filled anew, and to
-// fold a unit's slices in order, y = fma(acc, 2^-e, y), while the others go on. Weights of the first units are on their way before the kernel
-// ahead has ended. SPREAD: up to 4 rows, row r in the tensor core's column 2r, so that a lane has one column's sums instead of two.
+// out = W x (+ bias) of up to MOST_ROWS rows (1, 2, 4, or 8 with ROW_TILES 1) and a k-quant on sm_90. A unit is ROW_TILES x 16 outputs and a team's of
+// 8 warps, each with a slice of K: its groups come to a ring of the warp's own, to a slot as soon as the group before there is read. Weights of the
+// first units are on their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take
+// turns to fold a unit's slices in order, y = fma(acc, 2^-e, y), while the others go on. HELPERS 1, for one team an SM: each warp has another beside
+// it, which makes the chains of the later half of each group's blocks and hands them over.
+//
+// Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
+// for two of 4 or 8 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
 #define TILES 1  // of 8 rows
-#define UNIT_TILES (ROW_TILES * TEAMS)
-#define UNIT_OUTPUTS (16 * UNIT_TILES)
+#define UNIT_OUTPUTS (16 * ROW_TILES)
 #include "fold.cuh"
 #include "parts.cuh"
 #include "pipe.cuh"
 #include "step.cuh"
 
-#define WARPS (SLICES * TEAMS)
-#define PAIRS (UNIT_TILES / 2)
-#define RUN_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
-#define PAIR_BYTES (SLICES * RUN_BYTES)
-#define UNIT_SUMS (SLICES * UNIT_TILES * 32)
-#define QUADS (SCALE_PLANES * PARTS / 2)
-#define BLOCK_QUADS (8 * QUADS + 2)  // two more, so that four blocks' are put into different banks
-#define TILE_QUADS (GROUP_BLOCKS * BLOCK_QUADS - 2)
-#define WARP_QUADS (ROW_TILES * TILE_QUADS)
-#if SPREAD
-typedef float2 Kept;  // of one row, outputs g and g + 8
-#else
-typedef float4 Kept;
-#endif
+#define RINGS (SLICES * TEAMS)
+#define WARPS (RINGS * (1 + HELPERS))
+// Of a group: what a tile and a unit take, how far on a slice's next one lies, what is one warp's, what activations take.
+#define TILE_BYTES (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES)
+#define RUN_BYTES (ROW_TILES * TILE_BYTES)
+#define NEXT_RUN (SLICES * 2 * TILE_BYTES)
+#define GROUP_PARTS (GROUP_BLOCKS * PARTS)
+#define WARP_BLOCKS (GROUP_BLOCKS / (1 + HELPERS))
+#define WARP_PARTS (WARP_BLOCKS * PARTS)
+#define PLANES_BYTES (GROUP_BLOCKS * PLANES * MOST_ROWS * 64)
+#define SUMS_BYTES (HAS_MINIMUM * MOST_ROWS * GROUP_PARTS * 4)
+// What a lane adds up.
+#define OWN_OUTPUTS (MOST_ROWS <= 2 ? 1 : 2)
+#define OWN_ROWS (MOST_ROWS == 1 ? 1 : 2)
+#define OWN_COUNT (OWN_OUTPUTS * OWN_ROWS)
+#define SLICE_SUMS (32 * OWN_COUNT)
+#define HELP_BYTES (HELPERS * WARP_PARTS * SLICE_SUMS * 4)
 
-typedef Pipe<STAGES, PAIRS * PAIR_BYTES> WeightPipe;
-typedef Pipe<2, UNIT_SUMS * sizeof(Kept)> SumsPipe;
+typedef Pipe<STAGES, RUN_BYTES> WeightPipe;                     // a warp's
+typedef Pipe<2, SLICES * SLICE_SUMS * sizeof(float)> SumsPipe;  // a team's
+typedef float OwnSums[OWN_OUTPUTS][OWN_ROWS];
+typedef OwnSums Chains[WARP_PARTS];
 
-#define BLOCK_PLANES (COLUMNS / 8 * PLANES * FRAGMENT_BYTES)  // bytes
-#define BLOCK_SUMS (2 * COLUMNS)
+// What a lane adds up: of a unit's tile, outputs g + 8 output.. and rows row..
+struct Own {
+  int tile, output, row;
 
-// Where a lane's activations lie, group by group of its warp's slice. Lanes of rows that are not there load nothing, and keep zeros.
+  METHOD Own() {
+    const int t = threadIdx.x & 3;
+    tile = ROW_TILES == 2 ? t >> 1 : 0;
+    output = OWN_OUTPUTS == 1 ? t & 1 : 0;
+    row = OWN_OUTPUTS == 1 ? 0 : 2 * t % MOST_ROWS;
+  }
+  METHOD float pick(const float (&s)[ROW_TILES][1][4], int o, int n) const {
+    const float* first = s[0][0];
+    const float* last = s[ROW_TILES - 1][0];
+    if (OWN_OUTPUTS == 2) return tile == 0 ? first[2 * o + n] : last[2 * o + n];
+    return tile == 0 ? (output == 0 ? first[n] : first[2 + n]) : (output == 0 ? last[n] : last[2 + n]);
+  }
+};
+
+// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], sums [group][row][block, part], scales [slice][row]. What is
+// missing is 0.
 struct Rows {
-  const u8* planes;
-  const float* sums;
-  bool has_row, has_sums;
+  u32 planes, sums;
 
-  METHOD Rows(const Activation& a, int slice, int rows) {
-    const int lane = threadIdx.x & 31, t = lane & 3, g = lane >> 2, row = SPREAD ? g / 2 : g, column = SPREAD ? t : 2 * t;
-    planes = fragments_at(a, slice * GROUP_BLOCKS, 0) + row * 64 + t * 16;
-    sums = a.sums + slice * GROUP_BLOCKS * BLOCK_SUMS + 2 * column;
-    has_row = row < rows && (!SPREAD || g % 2 == 0);
-    has_sums = column < rows;
+  METHOD void place(const Activation& a, u32 scales, int blocks, int groups, int rows) const {
+    const bool has_scale = threadIdx.x < SLICES * MOST_ROWS;
+    const float scale = has_scale ? a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS] : 0.f;  // put when all else is on its way
+    for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
+      const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = i / (4 * MOST_ROWS * PLANES);
+      if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16);
+      else put_shared(planes + i * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+    }
+    commit_copies();
+    for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
+      const int row = i % MOST_ROWS, block = i / MOST_ROWS;
+      const float2 pair = row < rows && block < blocks ? *(const float2*)(a.sums + (block * COLUMNS + row) * 2) : make_float2(0.f, 0.f);
+      const u32 to = sums + ((block / GROUP_BLOCKS * MOST_ROWS + row) * GROUP_BLOCKS + block % GROUP_BLOCKS) * (PARTS * 4);
+      put_shared(to, PARTS == 1 ? __fadd_rn(pair.x, pair.y) : pair.x);
+      if (PARTS == 2) put_shared(to + 4, pair.y);
+    }
+    if (has_scale) put_shared(scales + threadIdx.x * 4, scale);
+    wait_copies<0>();
+    __syncthreads();
   }
-
-  METHOD void fetch(Columns& x, int q) const {
-    UNROLL for (int plane = 0; plane < PLANES; plane++)
-      if (has_row) x.planes[plane] = *(const uint4*)(planes + (q * BLOCK_PLANES + plane * FRAGMENT_BYTES));
-#if HAS_MINIMUM && SPREAD
-    float2 pair = make_float2(x.sums.x, x.sums.y);
-    if (has_sums) pair = *(const float2*)(sums + q * BLOCK_SUMS);
-    x.sums = make_float4(pair.x, pair.y, pair.x, pair.y);
-#elif HAS_MINIMUM
-    if (has_sums) x.sums = *(const float4*)(sums + q * BLOCK_SUMS);
-#endif
-  }
-
-  METHOD Rows(const Rows& first, const Rows& second, bool is_first)
-      : planes(is_first ? first.planes : second.planes), sums(is_first ? first.sums : second.sums), has_row(first.has_row), has_sums(first.has_sums) {}
-
   METHOD void advance() {
-    planes += SLICES * GROUP_BLOCKS * BLOCK_PLANES;
-    sums += SLICES * GROUP_BLOCKS * BLOCK_SUMS;
+    planes += SLICES * PLANES_BYTES;
+    sums += SLICES * SUMS_BYTES;
   }
 };
 
-// Where a lane finds what it needs of a whole group of its warp's first tile in the ring's first slot; in shared memory.
-struct Places {
-  u32 codes, scales, units;  // and, of scales found together, where its own block's go, and where it reads those of all blocks
-  u32 own_quads, all_quads, above;
+// A lane's scales (plane 0) and minima (plane 1) of a whole group.
+struct Scales {
+  float of[OWN_OUTPUTS][SCALE_PLANES][GROUP_PARTS];
 
-  METHOD Places(u32 slots, u32 scratch, int warp, int blocks) {
-    const int lane = threadIdx.x & 31, g = lane >> 2, slice = warp % SLICES, tile = warp / SLICES * ROW_TILES;
-    const u32 group = slots + tile / 2 * PAIR_BYTES + slice * RUN_BYTES + tile % 2 * group_bytes(GROUP_BLOCKS);
-    codes = group + HEAD_BYTES + lane * sizeof(Words);
-    scales = group + g * (SCALE_PLANES * PARTS * 8);
-    units = group + FACTORS_BYTES + g * (SCALE_PLANES * 4);
-    all_quads = scratch + warp * WARP_QUADS * 16 + g * 16;
-    above = BYTE_ABOVE | (u32)blocks >> 31;  // no more than BYTE_ABOVE, as the compiler cannot know: it is kept in a register, a byte's place at hand
-    own_quads = all_quads + (lane & 3) * BLOCK_QUADS * 16;
+  METHOD Scales(u32 head, const Own& own) {
+    const int g = (threadIdx.x & 31) >> 2;
+    UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+      UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) {
+        const int place = (g * SCALE_PLANES + plane) * 2 + own.output + o;
+        const float unit = f32_of_f16(shared_at<u16>(head + FACTORS_BYTES + place * 2));
+        UNROLL for (int part = 0; part < PARTS; part++) {
+          const u32 word = shared_at<u32>(head + (place * PARTS + part) * 4);
+          UNROLL for (int i = 0; i < 4; i++) of[o][plane][4 * part + i] = scale_of_byte(unit, word, i);
+        }
+      }
   }
 };
 
-DEVICE constexpr int tile_offset(int r) { return r / 2 * PAIR_BYTES + r % 2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES); }
-
-// The scales of a group, a lane those of one block, for all lanes of the warp.
-DEVICE void share_scales(const Places& at, u32 slot) {
-  UNROLL for (int r = 0; r < ROW_TILES; r++) {
-    Head head(at.above);
-    UNROLL for (int i = 0; i < HEAD_WORDS / 4; i++) *(uint4*)(head.words + 4 * i) = shared_at<uint4>(at.scales + slot + tile_offset(r) + 16 * i);
-    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) head.set_units(plane, shared_at<u32>(at.units + slot + tile_offset(r) + 4 * plane));
-    UNROLL for (int i = 0; i < QUADS; i++) {
-      const int t = threadIdx.x & 3;
-      const float2 first = head.pair(2 * i / PARTS, t, 2 * i % PARTS), second = head.pair((2 * i + 1) / PARTS, t, (2 * i + 1) % PARTS);
-      put_shared(at.own_quads + (r * TILE_QUADS + 8 * i) * 16, make_float4(first.x, first.y, second.x, second.y));
+// What a lane has of a warp's blocks of a group, from block `first` on; the second tile begins `tile_bytes` behind the first.
+DEVICE void make_chains(Chains& chains, const Own& own, u32 slot, int first, u32 tile_bytes, const Rows& rows, u32 offset) {
+  const int lane = threadIdx.x & 31, column = lane >> 2;
+  const u32 codes = slot + HEAD_BYTES + first * RECORD_BYTES + lane * sizeof(Words);
+  const u32 planes = rows.planes + first * (PLANES * MOST_ROWS * 64) + column % MOST_ROWS * 64 + lane % 4 * 16;
+  UNROLL for (int q = 0; q < WARP_BLOCKS; q++) {
+    Record w[ROW_TILES];
+    Columns x[1];
+    UNROLL for (int plane = 0; plane < PLANES; plane++) x[0].planes[plane] = shared_at<uint4>(planes + (q * PLANES + plane) * (MOST_ROWS * 64));
+    UNROLL for (int r = 0; r < ROW_TILES; r++) widen(w[r].codes, shared_at<Words>(codes + r * tile_bytes + q * RECORD_BYTES), offset);
+    UNROLL for (int part = 0; part < PARTS; part++) {
+      float s[ROW_TILES][1][4] = {};
+      chain_part(s, w, x, part);
+      UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+        UNROLL for (int n = 0; n < OWN_ROWS; n++) chains[q * PARTS + part][o][n] = own.pick(s, o, n);
     }
   }
-  __syncwarp();
 }
 
-// Block q of a warp's tile r, of a whole group.
-DEVICE void load_record(Record& w, const Places& at, u32 slot, int r, int q, u32 offset) {
-  widen(w.codes, shared_at<Words>(at.codes + slot + tile_offset(r) + q * RECORD_BYTES), offset);
-  UNROLL for (int i = 0; i < QUADS; i++) {
-    const float4 quad = shared_float4(at.all_quads + (r * TILE_QUADS + q * BLOCK_QUADS + 8 * i) * 16);
-    w.scales[2 * i / PARTS][2 * i % PARTS] = make_float2(quad.x, quad.y);
-    w.scales[(2 * i + 1) / PARTS][(2 * i + 1) % PARTS] = make_float2(quad.z, quad.w);
-  }
+// acc += chains of a group's parts from `first` on.
+DEVICE void add_chains(OwnSums& acc, const Chains& chains, int first, const Scales& scales, const float (&part_sums)[OWN_ROWS][GROUP_PARTS]) {
+  UNROLL for (int i = 0; i < WARP_PARTS; i++)
+    UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+      UNROLL for (int n = 0; n < OWN_ROWS; n++) {
+        acc[o][n] = fmaf(chains[i][o][n], scales.of[o][0][first + i], acc[o][n]);
+        if (HAS_MINIMUM) acc[o][n] = fmaf(part_sums[n][first + i], scales.of[o][SCALE_PLANES - 1][first + i], acc[o][n]);
+      }
 }
 
-// acc += a whole group. x has the activations of its first two blocks, and then those of the next whole group, of this unit or the next.
-DEVICE void fold_group(float (&acc)[ROW_TILES][1][4], Columns (&x)[2][1], const Places& at, u32 slot, u32 offset, const Rows& rows, const Rows& next) {
-  share_scales(at, slot);
-  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
-    Record w[ROW_TILES];
-    UNROLL for (int r = 0; r < ROW_TILES; r++) load_record(w[r], at, slot, r, q, offset);
-    fold_blocks(acc, 0, w, x[q % 2]);
-    if (q < 2) rows.fetch(x[q % 2][0], q + 2);
-    else next.fetch(x[q % 2][0], q - 2);
-  }
+// acc += the group in a slot. A helper's chains are at `help` once the slot's second barrier says so.
+DEVICE void fold_group(OwnSums& acc, const Own& own, const WeightPipe& pipe, u32 help, u32 tile_bytes, const Rows& rows, u32 offset) {
+  const Scales scales(pipe.slot() + own.tile * tile_bytes, own);
+  float part_sums[OWN_ROWS][GROUP_PARTS];
+  UNROLL for (int n = 0; HAS_MINIMUM && n < OWN_ROWS; n++)
+    UNROLL for (int part = 0; part < PARTS; part++) *(float4*)(part_sums[n] + 4 * part) = shared_float4(rows.sums + ((own.row + n) * PARTS + part) * 16);
+  Chains chains;
+  make_chains(chains, own, pipe.slot(), 0, tile_bytes, rows, offset);
+  add_chains(acc, chains, 0, scales, part_sums);
+  if (!HELPERS) return;
+  wait_barrier(pipe.filled() + 8, pipe.phase);
+  UNROLL for (int i = 0; i < WARP_PARTS * OWN_COUNT; i++) (&chains[0][0][0])[i] = shared_at<float>(help + i * 128);
+  add_chains(acc, chains, GROUP_PARTS - WARP_PARTS, scales, part_sums);
 }
 
-// The same of a short group, the last of a row.
-DEVICE void fold_short(float (&acc)[ROW_TILES][1][4], const u8* slot, int count, u32 offset, const Rows& rows) {
-  const int warp = threadIdx.x >> 5, tile = warp / SLICES * ROW_TILES;
-  for (int q = 0; q < count; q++) {
-    Record w[ROW_TILES];
-    UNROLL for (int r = 0; r < ROW_TILES; r++) {
-      const u8* from = slot + (tile + r) / 2 * PAIR_BYTES + warp % SLICES * RUN_BYTES + (tile + r) % 2 * group_bytes(count);
-      w[r].load(Head(from, (threadIdx.x & 31) >> 2), from, q, threadIdx.x & 31, offset);
-    }
-    Columns x[1] = {};
-    rows.fetch(x[0], q);
-    fold_blocks(acc, 0, w, x);
-  }
+// A helper's part of it.
+DEVICE void help_group(const Own& own, const WeightPipe& pipe, u32 help, u32 tile_bytes, const Rows& rows, u32 offset) {
+  Chains chains;
+  make_chains(chains, own, pipe.slot(), GROUP_BLOCKS - WARP_BLOCKS, tile_bytes, rows, offset);
+  UNROLL for (int i = 0; i < WARP_PARTS * OWN_COUNT; i++) put_shared(help + i * 128, (&chains[0][0][0])[i]);
+  end_plain_reads();
+  arrive(pipe.filled() + 8);
 }
 
 // A slice's sums, for the warp that folds; every lane arrives with its own.
-DEVICE void keep_sums(SumsPipe& pipe, Kept* all, const float (&acc)[ROW_TILES][1][4], int slice, int team) {
+DEVICE void keep_sums(SumsPipe& pipe, int slice, const OwnSums& acc) {
   const int lane = threadIdx.x & 31;
-  Kept* sums = all + pipe.stage * UNIT_SUMS + lane;
+  const u32 to = pipe.slot() + (slice * SLICE_SUMS + lane) * 4;
   wait_barrier(pipe.filled() + 8, pipe.phase ^ 1);
-  UNROLL for (int r = 0; r < ROW_TILES; r++) {
-    Kept& to = sums[(slice * UNIT_TILES + team * ROW_TILES + r) * 32];
-#if SPREAD
-    to = make_float2(acc[r][0][0], acc[r][0][2]);
-#else
-    to = make_float4(acc[r][0][0], acc[r][0][1], acc[r][0][2], acc[r][0][3]);
-#endif
-  }
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled()) : "memory");
+  UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+    UNROLL for (int n = 0; n < OWN_ROWS; n++) put_shared(to + (o * OWN_ROWS + n) * 128, acc[o][n]);
+  arrive(pipe.filled());
   pipe.pass();
 }
 
-// The run of slots that a block's ring takes: groups first to first + 7 of each of its units.
-struct Feed {
-  int unit, first;
-
-  METHOD void pass(int groups) {
-    first += SLICES;
-    if (first >= groups) first = 0, unit += gridDim.x;
-  }
-
-  // By one thread: the slot's copies, once its readers have given it back.
-  METHOD void fill(const WeightPipe& pipe, const Parts& parts, const Product& p) const {
-    const Unit at = p.at(unit);
-    const Part& part = parts.part[at.part];
-    const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2), past = min(p.blocks, (first + SLICES) * GROUP_BLOCKS);
-    const int whole = past / GROUP_BLOCKS - first, rest = past % GROUP_BLOCKS, bytes = whole * RUN_BYTES + (rest > 0 ? 2 * group_bytes(rest) : 0);
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(pipe.filled()), "r"(pairs * bytes) : "memory");
-    for (int pair = 0; pair < pairs; pair++)
-      copy_run(pipe.slot() + pair * PAIR_BYTES, part.weights + group_offset(at.tile + 2 * pair, first, p.blocks), bytes, pipe.filled(), GOES_FIRST);
-  }
-};
-
 // A warp folds a unit's slices and puts its outputs.
-DEVICE void fold_unit(SumsPipe pipe, const Kept* all, const Parts& parts, const Product& p, const Activation& a, int unit, const int* logits_slots) {
+DEVICE void fold_unit(SumsPipe pipe, const Part& part, int first_tile, u32 scales, const Own& own, int rows, const int* logits_slots) {
   const int lane = threadIdx.x & 31;
-  const Unit at = p.at(unit);
-  const Part& part = parts.part[at.part];
   pipe.wait();
-  const Kept* sums = all + pipe.stage * UNIT_SUMS + lane;
-  const int row = (SPREAD ? 1 : 2) * (lane & 3);
-  float2 down[SLICES];
-  UNROLL for (int s = 0; s < SLICES; s++) down[s] = *(const float2*)(a.scales + s * COLUMNS + (SPREAD ? row & 2 : row));
-  for (int r = 0; r < UNIT_TILES; r++) {
-    float y[4] = {};
-    UNROLL for (int s = 0; s < SLICES; s++) {
-      const Kept sum = sums[(s * UNIT_TILES + r) * 32];
-#if SPREAD
-      const float own = row & 1 ? down[s].y : down[s].x;
-      y[0] = fmaf(sum.x, own, y[0]);
-      y[2] = fmaf(sum.y, own, y[2]);
-#else
-      y[0] = fmaf(sum.x, down[s].x, y[0]);
-      y[1] = fmaf(sum.y, down[s].y, y[1]);
-      y[2] = fmaf(sum.z, down[s].x, y[2]);
-      y[3] = fmaf(sum.w, down[s].y, y[3]);
-#endif
+  UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+    UNROLL for (int n = 0; n < OWN_ROWS; n++) {
+      float y = 0.f;
+      UNROLL for (int s = 0; s < SLICES; s++)
+        y = fmaf(shared_at<float>(pipe.slot() + (s * SLICE_SUMS + (o * OWN_ROWS + n) * 32 + lane) * 4), shared_at<float>(scales + (s * MOST_ROWS + own.row + n) * 4), y);
+      const int output = (first_tile + own.tile) * 16 + (own.output + o) * 8 + (lane >> 2), row = own.row + n;
+      const bool is_first = ROW_TILES == 2 || MOST_ROWS == 8 || lane % 4 < 2;  // of the lanes that have this sum
+      if (is_first && row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, y);
     }
-    UNROLL for (int j = 0; j < 4; j += SPREAD ? 2 : 1) {
-      const int output = (at.tile + r) * 16 + (lane >> 2) + (j & 2) * 4, own = row + (j & 1);
-      if (own < p.rows && output < part.outputs) put_output(part, logits_slots == nullptr ? own : logits_slots[own], output, y[j]);
-    }
-  }
   pipe.give_back<false>();
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
+// The runs of bytes that a warp's ring takes: its slice's groups of each of its team's units. Alike in all lanes.
+struct Feed {
+  const u8* pair;  // of tiles
+  int unit, left;  // blocks from the slice's next group on
+
+  METHOD void find(const Parts& parts, const Product& p, int slice) {
+    if (unit >= p.units()) return;
+    const Unit at = p.at(unit);
+    left = p.blocks - slice * GROUP_BLOCKS;
+    pair = parts.part[at.part].weights + group_offset(at.tile & ~1, slice, p.blocks);
+  }
+
+  // A slot's copy.
+  METHOD void fill(const WeightPipe& pipe, const Parts& parts, const Product& p, int slice) {
+    if (unit >= p.units()) return;
+    const int tile_bytes = group_bytes(min(GROUP_BLOCKS, left)), bytes = ROW_TILES * tile_bytes;
+    if (is_elected()) {
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(pipe.filled()), "r"(bytes) : "memory");
+      copy_run(pipe.slot(), pair + (ROW_TILES == 1 ? p.at(unit).tile % 2 * tile_bytes : 0), bytes, pipe.filled(), GOES_FIRST);
+    }
+    pair += NEXT_RUN;
+    left -= SLICES * GROUP_BLOCKS;
+    if (left > 0) return;
+    unit += gridDim.x * TEAMS;
+    find(parts, p, slice);
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * (STAGES + 2)];
-  Kept* all_sums = (Kept*)(shared + STAGES * PAIRS * PAIR_BYTES);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
-  WeightPipe weights(shared, barriers);
-  SumsPipe sums_pipe((const u8*)all_sums, barriers + 2 * STAGES);
-  if (threadIdx.x == 0) weights.set(WARPS), sums_pipe.set(1, 32 * WARPS);
-  __syncthreads();
-  let_next_start();
-  const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
-  const Activation a = activation_at(activation, blocks, COLUMNS);
-  Feed feed = {(int)blockIdx.x, 0};
-  WeightPipe before = weights;  // the slot of the visit before
-  for (int stage = 0; stage < STAGES; stage++) {
-    if (stage > 0) feed.pass(groups), before.pass();
-    if (threadIdx.x == 0 && feed.unit < p.units()) feed.fill(before, parts, p);
+  __shared__ u64 barriers[2 * (RINGS * STAGES + TEAMS * 2)];
+  u8* all_sums = shared + RINGS * STAGES * RUN_BYTES;
+  const int lane = threadIdx.x & 31, ring = (threadIdx.x >> 5) % RINGS, slice = ring % SLICES, team = ring / SLICES;
+  const bool is_helper = HELPERS && threadIdx.x >= 32 * RINGS;
+  WeightPipe weights(shared + ring * STAGES * RUN_BYTES, barriers + 2 * STAGES * ring);
+  SumsPipe sums_pipe(all_sums + team * 2 * SLICES * SLICE_SUMS * 4, barriers + 2 * (RINGS * STAGES + team * 2));
+  const int rows = step[domain], most = blocks - slice * GROUP_BLOCKS, groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
+  const Product p(parts, blocks, 1);  // units are the same for all the rows there may be
+  const int first_unit = blockIdx.x + gridDim.x * team;
+  Feed feed = {nullptr, most > 0 && !is_helper ? first_unit : p.units(), 0};
+  feed.find(parts, p, slice);
+  if (lane == 0 && !is_helper) {
+    weights.set(32);
+    if (slice == 0) sums_pipe.set(1, 32 * SLICES);
   }
   __syncwarp();
+  WeightPipe filling = weights;
+  _Pragma("unroll 1") for (int stage = 0; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
+  let_next_start();
   await_previous();
-  const int slice = warp % SLICES, visits = (groups + SLICES - 1) / SLICES, most = blocks - slice * GROUP_BLOCKS;
+  const Activation a = activation_at(activation, blocks, COLUMNS);
+  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4;
+  const u32 first_sums = first_planes + groups * PLANES_BYTES;
+  const u32 first_help = first_sums + groups * SUMS_BYTES + ring * STAGES * HELP_BYTES + lane * 4;
+  Rows{first_planes, first_sums}.place(a, scales, blocks, groups, rows);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
-  const Places places(weights.slots, shared_address(all_sums + 2 * UNIT_SUMS), warp, blocks);
-  const Rows start(a, slice, p.rows);
-  Columns x[2][1] = {};
-  if (most >= GROUP_BLOCKS) start.fetch(x[0][0], 0), start.fetch(x[1][0], 1);
-  int turn = warp + 1;  // visits until this warp has the slot before filled anew
-  for (int unit = blockIdx.x, fold_turn = warp; unit < p.units(); unit += gridDim.x) {
-    const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
-    float acc[ROW_TILES][1][4] = {};
-    Rows rows = start;
-    for (int visit = 0, left = most; visit < visits; visit++, left -= SLICES * GROUP_BLOCKS) {
-      Rows next = rows;
-      next.advance();
+  const Own own;
+  for (int unit = first_unit, fold_turn = slice; unit < p.units(); unit += gridDim.x * TEAMS, fold_turn = (fold_turn + SLICES - 1) % SLICES) {
+    const Unit at = p.at(unit);
+    const u32 offset = code_offset(parts.part[at.part].zero);
+    OwnSums acc = {};
+    Rows x = {first_planes + slice * PLANES_BYTES, first_sums + slice * SUMS_BYTES};
+    for (int left = most; left > 0; left -= SLICES * GROUP_BLOCKS) {
+      const u32 tile_bytes = left >= GROUP_BLOCKS ? TILE_BYTES : group_bytes(left), help = first_help + weights.stage * HELP_BYTES;
       weights.wait();
-      if (turn == 0) {
-        turn = WARPS;
-        if (lane == 0 && feed.unit < p.units()) {
-          wait_barrier(before.filled() + 8, before.phase);
-          feed.fill(before, parts, p);
-        }
+      if (is_helper) help_group(own, weights, help, tile_bytes, x, offset);
+      else {
+        fold_group(acc, own, weights, help, tile_bytes, x, offset);
+        end_plain_reads();
         __syncwarp();
+        feed.fill(weights, parts, p, slice);
       }
-      turn--;
-      feed.pass(groups);
-      before = weights;
-      if (left >= GROUP_BLOCKS)
-        fold_group(acc, x, places, weights.stage * (PAIRS * PAIR_BYTES), offset, rows, Rows(next, start, left >= (SLICES + 1) * GROUP_BLOCKS));
-      else if (left > 0)
-        fold_short(acc, shared + weights.stage * (PAIRS * PAIR_BYTES), left, offset, rows);
-      weights.give_back<true>();
-      rows = next;
+      weights.pass();
+      x.advance();
     }
+    if (is_helper) continue;
     const SumsPipe kept = sums_pipe;
-    keep_sums(sums_pipe, all_sums, acc, slice, warp / SLICES);
-    if (fold_turn == 0) fold_unit(kept, all_sums, parts, p, a, unit, logits_slots), fold_turn = WARPS;
-    fold_turn--;
+    keep_sums(sums_pipe, slice, acc);
+    if (fold_turn == 0) fold_unit(kept, parts.part[at.part], at.tile, scales, own, rows, logits_slots);
   }
 }

@@ -9,10 +9,22 @@ DEVICE void wait_barrier(u32 barrier, int phase) {
 
 DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
 
+DEVICE void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+
+// What a thread has read with its own instructions comes before any copy that is asked for once its warp has met.
+DEVICE void end_plain_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // A run of bytes, a multiple of 16, to shared memory; the barrier counts them as they come.
 DEVICE void copy_run(u32 target, const void* source, int bytes, u32 barrier, u64 policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                ::"r"(target), "l"(source), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+}
+
+// True in one lane of a warp, which all go through: the compiler then knows that what follows is one thread's, as it does not of "lane 0".
+DEVICE bool is_elected() {
+  u32 is;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(is));
+  return is;
 }
 
 // One side's view of the ring; both sides pass over the slots in the same order.
@@ -41,11 +53,11 @@ template <int stages, int slot_bytes> struct Pipe {
 
   METHOD void wait() const { wait_barrier(filled(), phase); }
 
-  // A reading warp is done with the slot. Where its own instructions read it (and not the tensor cores alone), that comes before any copy into it.
+  // A reading warp is done with the slot, which its own instructions read, or the tensor cores alone.
   template <bool read_plainly> METHOD void give_back() {
-    if (read_plainly) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    if (read_plainly) end_plain_reads();
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(filled() + 8) : "memory");
+    if ((threadIdx.x & 31) == 0) arrive(filled() + 8);
     pass();
   }
 };

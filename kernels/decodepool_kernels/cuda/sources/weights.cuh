@@ -44,21 +44,22 @@ DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
     }
 }
 #elif CODE_BITS == 4
-// Of a pair of nibbles, where they stand: 1024 + code, or 1024 + 16 code.
-template <u32 mask> DEVICE u32 nibbles(u32 word) {
-  u32 pair;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(pair) : "r"(word), "n"(mask), "r"(0x64006400));
-  return pair;
+// A byte of two codes stands in the mantissa of 1024; less 1024 + 16 x the upper + zero it is the lower code, and that divided by 16 the upper.
+DEVICE void widen_bytes(u32& lower, u32& upper, u32 bytes, u32 offset, u32 less) {
+  u32 sixteens;
+  asm("lop3.b32 %0, %1, 0x00f000f0, %2, 0xea;" : "=r"(sixteens) : "r"(bytes), "r"(offset));
+  lower = subtract_f16_pairs(bytes, sixteens);
+  upper = multiply_add_f16_pairs(sixteens, 0x2c002c00, less);
 }
 
 DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
-  const u32 less = 0xd400d400 + 16 * (offset - 0x64006400);  // -(64 + zero)
-  UNROLL for (int half = 0; half < 2; half++) {
-    const u32 first = half ? words.x >> 8 : words.x, second = half ? words.y >> 8 : words.y;
-    a[4 * half] = subtract_f16_pairs(nibbles<0x000f000f>(first), offset);
-    a[4 * half + 1] = subtract_f16_pairs(nibbles<0x000f000f>(second), offset);
-    a[4 * half + 2] = multiply_add_f16_pairs(nibbles<0x00f000f0>(first), 0x2c002c00, less);
-    a[4 * half + 3] = multiply_add_f16_pairs(nibbles<0x00f000f0>(second), 0x2c002c00, less);
+  const u32 less = 0xd400d400 + 17 * (offset - 0x64006400);  // -(64 + zero + zero / 16)
+  UNROLL for (int row = 0; row < 2; row++) {
+    const u32 word = row ? words.y : words.x;
+    u32 even;
+    asm("lop3.b32 %0, %1, 0x00ff00ff, 0x64006400, 0xea;" : "=r"(even) : "r"(word));
+    widen_bytes(a[row], a[2 + row], even, offset, less);
+    widen_bytes(a[4 + row], a[6 + row], __byte_perm(word, 0x64646464, 0x4341), offset, less);
   }
 }
 #endif
@@ -73,34 +74,34 @@ DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
 }
 
 #if IS_FACTORED
-#define BYTE_ABOVE 0x47000000u  // with a byte below its upper half, 2^15 + the byte
 #define HEAD_WORDS (SCALE_PLANES * 2 * PARTS)
+// A unit times one of the four bytes of a word, less 128: the byte stands in the mantissa of 2^15, and every step is exact.
+DEVICE float scale_of_byte(float unit, u32 word, int byte) {
+  return fmaf(unit, __uint_as_float(__byte_perm(word, 0x47000000, 0x7404 | byte << 4)), unit * -32896.f);
+}
+
 // The head of a tile's group as a lane needs it: factors of outputs g and g + 8, a byte a part of each block, and what they multiply.
 struct Head {
   u32 words[HEAD_WORDS];  // [plane][output of two] of PARTS words, bytes [block][part]
   float units[SCALE_PLANES][2];
 
-  u32 above;
-
-  METHOD Head(u32 above = BYTE_ABOVE) : above(above) {}
-  METHOD Head(const u8* from, int g) : above(BYTE_ABOVE) {
+  METHOD Head() {}
+  METHOD Head(const u8* from, int g) {
     UNROLL for (int i = 0; i < HEAD_WORDS / 4; i++) *(uint4*)(words + 4 * i) = *(const uint4*)(from + g * (HEAD_WORDS * 4) + 16 * i);
-    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) set_units(plane, *(const u32*)(from + FACTORS_BYTES + g * (SCALE_PLANES * 4) + 4 * plane));
-  }
-  METHOD void set_units(int plane, u32 halves) {
-    units[plane][0] = low_f16(halves);
-    units[plane][1] = high_f16(halves);
+    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) {
+      const u32 halves = *(const u32*)(from + FACTORS_BYTES + g * (SCALE_PLANES * 4) + 4 * plane);
+      units[plane][0] = low_f16(halves);
+      units[plane][1] = high_f16(halves);
+    }
   }
 
-  // Scales (plane 0) or minima (plane 1) of block q. The byte stands in the mantissa of 2^15; every step is exact.
+  // Scales (plane 0) or minima (plane 1) of block q.
   METHOD float2 pair(int plane, int q, int part) const {
     const int byte = q * PARTS + part;
     float scales[2];
     UNROLL for (int i = 0; i < 2; i++) {
       const u32* of_output = words + (plane * 2 + i) * PARTS;
-      const u32 word = PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0];
-      const u32 shifted = __byte_perm(word, above, 0x7404 | byte % 4 << 4);
-      scales[i] = fmaf(units[plane][i], __uint_as_float(shifted), units[plane][i] * -32896.f);
+      scales[i] = scale_of_byte(units[plane][i], PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0], byte % 4);
     }
     return make_float2(scales[0], scales[1]);
   }
