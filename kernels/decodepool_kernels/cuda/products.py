@@ -22,9 +22,11 @@ WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
 WARPGROUP_TILES = (3, 4, 6, 8)
-WARPGROUP_THREADS = 640
+TALL_OUTPUTS, TALL_TILES = 128, 16
+"""Outputs and tiles of 8 rows of a unit of `matmul_warpgroup` where there are rows enough to fill it."""
+COPYING_WARPGROUP = 128
 WARPGROUP_WARPS = 16
-"""Warps of a block that hand sums on."""
+"""Warps of a block that hand sums on, at most."""
 MOST_COLUMN_STAGES = 8
 MOST_FEW_ROWS = 8
 MOST_SPREAD_ROWS = 4
@@ -113,10 +115,11 @@ def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int,
 
 @dataclass(frozen=True)
 class WarpgroupCut:
-    """Tiles of 8 rows that a block of `matmul_warpgroup` takes with 256 outputs, its two pipes, and whether each slice
-    is left by itself, to be folded by who takes it or `fold_slices`; else blocks hand their sums on.
+    """Outputs and tiles of 8 rows of a unit of `matmul_warpgroup`, its two pipes, and whether each slice is left by
+    itself, to be folded by who takes it or `fold_slices`; else blocks hand their sums on.
     """
 
+    outputs: int
     tiles: int
     weight_stages: int
     column_stages: int
@@ -126,8 +129,14 @@ class WarpgroupCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
+        unit = {"UNIT_OUTPUTS": self.outputs, "TILES": self.tiles, "SPLIT": int(self.split)}
         pipes = {"WEIGHT_STAGES": self.weight_stages, "COLUMN_STAGES": self.column_stages}
-        return {"TILES": self.tiles, **pipes, "COLUMN_BLOCKS": self.column_blocks, "SPLIT": int(self.split)}
+        return {**unit, **pipes, "COLUMN_BLOCKS": self.column_blocks}
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a warp for 16 outputs, and those that copy."""
+        return 32 * self.outputs // TILE_OUTPUTS + COPYING_WARPGROUP
 
     def places(self, outputs: Sequence[int]) -> int:
         """Return how many times 256 outputs there are."""
@@ -135,25 +144,35 @@ class WarpgroupCut:
 
     def slices(self, outputs: Sequence[int], rows: int) -> int:
         """Return the slices of all units: what blocks share out."""
-        return SLICES * self.places(outputs) * -(-rows // (8 * self.tiles))
+        units = self.places(outputs) * (WIDE_OUTPUTS // self.outputs)
+        return SLICES * units * -(-rows // (8 * self.tiles))
 
     def partial_bytes(self, outputs: Sequence[int], rows: int, blocks: int) -> int:
         """Return the bytes of the slices that are left apart, or of the sums that are handed on."""
         if self.split:
             return 4 * SLICES * rows * WIDE_OUTPUTS * self.places(outputs)
-        return blocks * WIDE_OUTPUTS * 8 * self.tiles * 4
+        return blocks * self.outputs * 8 * self.tiles * 4
+
+
+def _warpgroup_unit(kind: MatrixKind, rows: int) -> tuple[int, int]:
+    """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Codes of 16 bits gain nothing by tall
+    units, which save what it takes to widen codes.
+    """
+    if kind.code_bits < 16 and rows % (8 * TALL_TILES) == 0:
+        return TALL_OUTPUTS, TALL_TILES
+    groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
+    return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
 
 
 def warpgroup_cut(
     kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int
 ) -> WarpgroupCut | None:
     """Return the cut for up to `rows` rows; None where no cut fits the shared memory."""
-    groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
-    tiles = next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
-    cut = WarpgroupCut(tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
+    unit_outputs, tiles = _warpgroup_unit(kind, rows)
+    cut = WarpgroupCut(unit_outputs, tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
-    totals = 0 if cut.split else tiles * 8 * WIDE_OUTPUTS * 4
-    weight_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * kind.group_bytes
+    totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
+    weight_bytes = unit_outputs // TILE_OUTPUTS * kind.group_bytes
     block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
     for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 or cut.split else (2, 1)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes

@@ -14,7 +14,6 @@ from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
-    WARPGROUP_THREADS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
     FewCut,
@@ -144,7 +143,7 @@ class Programs:
         cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES)
         assert cut is not None
         defines = {**record.defines, **cut.defines()}
-        function = self._library.function("matmul_warpgroup", defines, WARPGROUP_THREADS, cut.shared_bytes)
+        function = self._library.function("matmul_warpgroup", defines, cut.threads, cut.shared_bytes)
         blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
         arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
         handing = (*arguments, ctypes.c_void_p(self._flags))
