@@ -129,9 +129,8 @@ class WarpgroupCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"UNIT_OUTPUTS": self.outputs, "TILES": self.tiles, "SPLIT": int(self.split)}
         pipes = {"WEIGHT_STAGES": self.weight_stages, "COLUMN_STAGES": self.column_stages}
-        return {**unit, **pipes, "COLUMN_BLOCKS": self.column_blocks}
+        return {"TILES": self.tiles, **pipes, "COLUMN_BLOCKS": self.column_blocks, "SPLIT": int(self.split)}
 
     @property
     def threads(self) -> int:
@@ -155,13 +154,20 @@ class WarpgroupCut:
 
 
 def _warpgroup_unit(kind: MatrixKind, rows: int) -> tuple[int, int]:
-    """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Codes of 16 bits gain nothing by tall
-    units, which save what it takes to widen codes.
+    """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Tall units save what it takes to
+    widen codes, of which 16-bit weights need nothing; where there are minima they are slower.
     """
-    if kind.code_bits < 16 and rows % (8 * TALL_TILES) == 0:
+    if kind.code_bits < 16 and not kind.has_minimum and rows % (8 * TALL_TILES) == 0:
         return TALL_OUTPUTS, TALL_TILES
     groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
     return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
+
+
+def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
+    """Return the blocks that a stage of activations may have, those preferred first."""
+    if tiles == TALL_TILES:
+        return (1,)
+    return (4, 2, 1) if tiles <= 4 or split else (2, 1)
 
 
 def warpgroup_cut(
@@ -174,7 +180,7 @@ def warpgroup_cut(
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
     weight_bytes = unit_outputs // TILE_OUTPUTS * kind.group_bytes
     block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
-    for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 or cut.split else (2, 1)):
+    for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
         stages = room // (blocks * block_bytes)
         if stages >= FEWEST_STAGES:

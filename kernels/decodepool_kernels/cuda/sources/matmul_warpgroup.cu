@@ -1,10 +1,11 @@
-// The product of many rows on sm_90a: a block takes UNIT_OUTPUTS outputs x 8 TILES rows, 64 outputs a warpgroup, by wgmma: weights pass through
-// registers, activations (CORES) stay in shared memory. Two more warps copy them, each through its own pipe. Up to 64 rows are taken by four
-// warpgroups, 128 by two: what a warpgroup does for a block of weights beside its products then serves twice the rows.
+// The product of many rows on sm_90a: a block takes 256 outputs x up to 64 rows, or 128 x 128, 64 outputs a warpgroup, by wgmma: weights pass
+// through registers, activations (CORES) stay in shared memory. Two more warps copy them, each through its own pipe. With 128 rows, what a
+// warpgroup does for a block of weights beside its products (wait, unpack, give back) serves twice the products.
 //
 // The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
 // shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
 // a slice's sums go to `partials` [slice][row][output] instead, for fold_slices.
+#define UNIT_OUTPUTS (TILES > 8 ? 128 : 256)
 #define PLACE_OUTPUTS 256  // slices left apart lie as they do for who takes them, whatever a unit has
 #include "fold.cuh"
 #include "parts.cuh"
@@ -17,7 +18,7 @@
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
-#define SUMS_BYTES (HAS_MINIMUM * 512)  // of which 8 a row are filled
+#define SUMS_BYTES (HAS_MINIMUM * (TILES > 8 ? 1024 : 512))  // of which 8 a row are filled
 #define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
 
