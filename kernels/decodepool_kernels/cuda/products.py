@@ -179,7 +179,7 @@ def warpgroup_cut(
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
     weight_bytes = unit_outputs // TILE_OUTPUTS * kind.group_bytes
-    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
+    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
     for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
         stages = room // (blocks * block_bytes)

@@ -59,7 +59,7 @@ DEVICE void copy_weights(WeightPipe& pipe, const Parts& parts, const Product& p,
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - group * GROUP_BLOCKS));
-    const int pairs = max(0, min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2));
+    const int pairs = max(0, min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2));  // none where a place's first unit holds all its outputs
     if (lane == 0) pipe.claim(pairs * bytes);
     __syncwarp();
     if (lane < pairs)
