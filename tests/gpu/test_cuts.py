@@ -101,6 +101,12 @@ def test_rows_that_fill_tall_units_are_cut_in_them(kind: MatrixKind, rows: int, 
     assert cut.threads == 2 * cut.outputs + 128
 
 
+def test_the_few_rows_whose_logits_are_wanted_are_not_cut_in_tall_units() -> None:
+    cut = warpgroup_cut(EIGHT_BITS, [128256], 512, 132, H200, is_full=False)
+    assert cut is not None
+    assert (cut.outputs, cut.tiles) == (256, 8)
+
+
 def test_a_gpu_too_small_for_a_kind_says_so() -> None:
     with pytest.raises(CannotCompile, match="16 bits need more than 97280 bytes"):
         product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=L40S)

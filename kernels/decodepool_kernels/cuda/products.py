@@ -153,11 +153,12 @@ class WarpgroupCut:
         return blocks * self.outputs * 8 * self.tiles * 4
 
 
-def _warpgroup_unit(kind: MatrixKind, rows: int) -> tuple[int, int]:
+def _warpgroup_unit(kind: MatrixKind, rows: int, *, is_full: bool) -> tuple[int, int]:
     """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Tall units save what it takes to
-    widen codes, of which 16-bit weights need nothing; where there are minima they are slower.
+    widen codes, of which 16-bit weights need nothing; where there are minima they are slower, and twice as slow where
+    few of the rows are there.
     """
-    if kind.code_bits < 16 and not kind.has_minimum and rows % (8 * TALL_TILES) == 0:
+    if is_full and kind.code_bits < 16 and not kind.has_minimum and rows % (8 * TALL_TILES) == 0:
         return TALL_OUTPUTS, TALL_TILES
     groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
     return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
@@ -171,10 +172,12 @@ def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
 
 
 def warpgroup_cut(
-    kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int
+    kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int, *, is_full: bool = True
 ) -> WarpgroupCut | None:
-    """Return the cut for up to `rows` rows; None where no cut fits the shared memory."""
-    unit_outputs, tiles = _warpgroup_unit(kind, rows)
+    """Return the cut for up to `rows` rows, most of which there are where the step `is_full`; None where no cut fits
+    the shared memory.
+    """
+    unit_outputs, tiles = _warpgroup_unit(kind, rows, is_full=is_full)
     cut = WarpgroupCut(unit_outputs, tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
