@@ -97,6 +97,32 @@ def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
     assert (handed.split, handed.column_blocks) == (False, 2)
 
 
+@pytest.mark.parametrize(
+    ("kind", "rows", "unit"),
+    [
+        (EIGHT_BITS, 64, (256, 8)),
+        (EIGHT_BITS, 96, (256, 6)),
+        (EIGHT_BITS, 128, (128, 16)),
+        (EIGHT_BITS, 192, (256, 8)),
+        (EIGHT_BITS, 512, (128, 16)),
+        (F16_KIND, 512, (256, 8)),
+        (MatrixKind(4, 32, has_minimum=True, scale_bytes=1), 512, (256, 8)),
+    ],
+    ids=str,
+)
+def test_rows_that_fill_tall_units_are_cut_in_them(kind: MatrixKind, rows: int, unit: tuple[int, int]) -> None:
+    cut = warpgroup_cut(kind, [28672], rows, 132, H200)
+    assert cut is not None
+    assert (cut.outputs, cut.tiles) == unit
+    assert cut.threads == 2 * cut.outputs + 128
+
+
+def test_the_few_rows_whose_logits_are_wanted_are_not_cut_in_tall_units() -> None:
+    cut = warpgroup_cut(EIGHT_BITS, [128256], 512, 132, H200, is_full=False)
+    assert cut is not None
+    assert (cut.outputs, cut.tiles) == (256, 8)
+
+
 def test_a_gpu_too_small_for_a_kind_says_so() -> None:
     with pytest.raises(CannotCompile, match="16 bits need more than 65536 bytes"):
         product_cut(F16_KIND, [4096], 1, sm_count=142, shared_bytes=1 << 16)

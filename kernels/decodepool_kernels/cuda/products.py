@@ -23,9 +23,11 @@ WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
 FRAGMENT_BYTES = 512
 WARPGROUP_TILES = (3, 4, 6, 8)
-WARPGROUP_THREADS = 640
+TALL_OUTPUTS, TALL_TILES = 128, 16
+"""Outputs and tiles of 8 rows of a unit of `matmul_warpgroup` where there are rows enough to fill it."""
+COPYING_WARPGROUP = 128
 WARPGROUP_WARPS = 16
-"""Warps of a block that hand sums on."""
+"""Warps of a block that hand sums on, at most."""
 MOST_COLUMN_STAGES = 8
 FEW_ROWS = (1, 2, 4, 8)
 """Rows that `matmul_few` holds in shared memory."""
@@ -121,10 +123,11 @@ def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int,
 
 @dataclass(frozen=True)
 class WarpgroupCut:
-    """Tiles of 8 rows that a block of `matmul_warpgroup` takes with 256 outputs, its two pipes, and whether each slice
-    is left by itself, to be folded by who takes it or `fold_slices`; else blocks hand their sums on.
+    """Outputs and tiles of 8 rows of a unit of `matmul_warpgroup`, its two pipes, and whether each slice is left by
+    itself, to be folded by who takes it or `fold_slices`; else blocks hand their sums on.
     """
 
+    outputs: int
     tiles: int
     weight_stages: int
     column_stages: int
@@ -137,33 +140,58 @@ class WarpgroupCut:
         pipes = {"WEIGHT_STAGES": self.weight_stages, "COLUMN_STAGES": self.column_stages}
         return {"TILES": self.tiles, **pipes, "COLUMN_BLOCKS": self.column_blocks, "SPLIT": int(self.split)}
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a warp for 16 outputs, and those that copy."""
+        return 32 * self.outputs // TILE_OUTPUTS + COPYING_WARPGROUP
+
     def places(self, outputs: Sequence[int]) -> int:
         """Return how many times 256 outputs there are."""
         return sum(-(-count // WIDE_OUTPUTS) for count in outputs)
 
     def slices(self, outputs: Sequence[int], rows: int) -> int:
         """Return the slices of all units: what blocks share out."""
-        return SLICES * self.places(outputs) * -(-rows // (8 * self.tiles))
+        units = self.places(outputs) * (WIDE_OUTPUTS // self.outputs)
+        return SLICES * units * -(-rows // (8 * self.tiles))
 
     def partial_bytes(self, outputs: Sequence[int], rows: int, blocks: int) -> int:
         """Return the bytes of the slices that are left apart, or of the sums that are handed on."""
         if self.split:
             return 4 * SLICES * rows * WIDE_OUTPUTS * self.places(outputs)
-        return blocks * WIDE_OUTPUTS * 8 * self.tiles * 4
+        return blocks * self.outputs * 8 * self.tiles * 4
+
+
+def _warpgroup_unit(kind: MatrixKind, rows: int, *, is_full: bool) -> tuple[int, int]:
+    """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Tall units save what it takes to
+    widen codes, of which 16-bit weights need nothing; where there are minima they are slower, and twice as slow where
+    few of the rows are there.
+    """
+    if is_full and kind.code_bits < 16 and not kind.has_minimum and rows % (8 * TALL_TILES) == 0:
+        return TALL_OUTPUTS, TALL_TILES
+    groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
+    return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
+
+
+def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
+    """Return the blocks that a stage of activations may have, those preferred first."""
+    if tiles == TALL_TILES:
+        return (1,)
+    return (4, 2, 1) if tiles <= 4 or split else (2, 1)
 
 
 def warpgroup_cut(
-    kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int
+    kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int, *, is_full: bool = True
 ) -> WarpgroupCut | None:
-    """Return the cut for up to `rows` rows; None where no cut fits the shared memory."""
-    groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
-    tiles = next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
-    cut = WarpgroupCut(tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
+    """Return the cut for up to `rows` rows, most of which there are where the step `is_full`; None where no cut fits
+    the shared memory.
+    """
+    unit_outputs, tiles = _warpgroup_unit(kind, rows, is_full=is_full)
+    cut = WarpgroupCut(unit_outputs, tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
-    totals = 0 if cut.split else tiles * 8 * WIDE_OUTPUTS * 4
-    weight_bytes = WIDE_OUTPUTS // TILE_OUTPUTS * kind.group_bytes
-    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum)
-    for weight_stages, blocks in product((3, 2), (4, 2, 1) if tiles <= 4 or cut.split else (2, 1)):
+    totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
+    weight_bytes = unit_outputs // TILE_OUTPUTS * kind.group_bytes
+    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
+    for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
         stages = room // (blocks * block_bytes)
         if stages >= FEWEST_STAGES:

@@ -11,11 +11,11 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.inputs import WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     CLUSTER_BLOCKS,
     FEWEST_WIDE_ROWS,
-    WARPGROUP_THREADS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
     ClusterCut,
@@ -157,10 +157,11 @@ class Programs:
     ) -> list[Launch]:
         kind = record.parts[0].matrix.kind
         assert kind is not None
-        cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES)
+        room, is_full = self._gpu.shared_bytes - STATIC_SHARED_BYTES, not _is_of_wanted(record)
+        cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, room, is_full=is_full)
         assert cut is not None
         defines = {**record.defines, **cut.defines()}
-        function = self._library.function("matmul_warpgroup", defines, WARPGROUP_THREADS, cut.shared_bytes)
+        function = self._library.function("matmul_warpgroup", defines, cut.threads, cut.shared_bytes)
         blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
         arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
         handing = (*arguments, ctypes.c_void_p(self._flags))
@@ -197,7 +198,7 @@ class Programs:
         assert kind is not None
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         if self._has_warpgroups(rows):
-            cut = warpgroup_cut(kind, outputs, rows, sm_count, room)
+            cut = warpgroup_cut(kind, outputs, rows, sm_count, room, is_full=not _is_of_wanted(record))
             return 0 if cut is None else cut.partial_bytes(outputs, rows, min(cut.slices(outputs, rows), sm_count))
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         return 0 if wide is None else wide.partial_bytes(outputs, rows)
@@ -235,6 +236,12 @@ class Programs:
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand
+
+
+def _is_of_wanted(record: Record) -> bool:
+    """Whether a product is of the rows alone whose logits are wanted: of a prompt's step one or none."""
+    domain = record.operands[-1]
+    return isinstance(domain, ctypes.c_int) and domain.value == WANTED
 
 
 def _weight_bytes(record: Record) -> int:

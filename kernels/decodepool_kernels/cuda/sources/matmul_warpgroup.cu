@@ -1,22 +1,24 @@
-// The product of many rows on sm_90a: a block takes 256 outputs x 8 TILES rows, 64 outputs a warpgroup, by wgmma: weights pass through registers,
-// activations (CORES) stay in shared memory. Two more warps copy them, each through its own pipe.
+// The product of many rows on sm_90a: a block takes 256 outputs x up to 64 rows, or 128 x 128, 64 outputs a warpgroup, by wgmma: weights pass
+// through registers, activations (CORES) stay in shared memory. Two more warps copy them, each through its own pipe. With 128 rows, what a
+// warpgroup does for a block of weights beside its products (wait, unpack, give back) serves twice the products.
 //
 // The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
 // shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
 // a slice's sums go to `partials` [slice][row][output] instead, for fold_slices.
-#define UNIT_OUTPUTS 256
+#define UNIT_OUTPUTS (TILES > 8 ? 128 : 256)
+#define PLACE_OUTPUTS 256  // slices left apart lie as they do for who takes them, whatever a unit has
 #include "fold.cuh"
 #include "parts.cuh"
 #include "pipe.cuh"
 #include "step.cuh"
 #include "wgmma.cuh"
 
-#define WARPS 16
+#define WARPS (UNIT_OUTPUTS / 16)
 #define THREADS (32 * WARPS + 128)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
-#define SUMS_BYTES (HAS_MINIMUM * 512)  // of which 8 a row are filled
+#define SUMS_BYTES (HAS_MINIMUM * (TILES > 8 ? 1024 : 512))  // of which 8 a row are filled
 #define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
 #if CODE_BITS == 16
@@ -62,7 +64,7 @@ DEVICE void copy_weights(WeightPipe& pipe, const Parts& parts, const Product& p,
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - group * GROUP_BLOCKS));
-    const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
+    const int pairs = max(0, min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2));  // none where a place's first unit holds all its outputs
     if (lane == 0) pipe.claim(pairs * bytes);
     __syncwarp();
     if (lane < pairs)
@@ -264,9 +266,10 @@ struct Ending {
   }
 };
 
-// Registers move from the warps that copy to those that compute: 640 x 96 at the start.
+// Registers move from the warps that copy to those that compute: 640 x 96 or 384 x 168 at the start.
+#define MORE_REGISTERS (UNIT_OUTPUTS == 256 ? 112 : 232)
 DEVICE void keep_few_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 32;"); }
-DEVICE void take_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 112;"); }
+DEVICE void take_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MORE_REGISTERS)); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, u32* flags) {

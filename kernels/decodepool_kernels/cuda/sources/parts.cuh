@@ -3,6 +3,9 @@
 #include "common.cuh"
 
 #define UNIT_COLUMNS (8 * TILES)
+#ifndef PLACE_OUTPUTS
+#define PLACE_OUTPUTS UNIT_OUTPUTS  // what a part's outputs are rounded up to
+#endif
 
 // One matrix of the product. Matrices of one kind that take the same activation share a launch.
 struct Part {
@@ -31,7 +34,7 @@ struct Product {
     starts[0] = 0;
     UNROLL for (int i = 0; i < 3; i++) {
       const int outputs = i < parts.count ? parts.part[i].outputs : 0;
-      starts[i + 1] = starts[i] + (outputs + UNIT_OUTPUTS - 1) / UNIT_OUTPUTS;
+      starts[i + 1] = starts[i] + (outputs + PLACE_OUTPUTS - 1) / PLACE_OUTPUTS * (PLACE_OUTPUTS / UNIT_OUTPUTS);
     }
   }
   METHOD int column_groups() const { return (rows + UNIT_COLUMNS - 1) / UNIT_COLUMNS; }

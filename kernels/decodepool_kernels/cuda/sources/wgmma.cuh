@@ -13,6 +13,8 @@
 #define REGISTERS_16 REGISTERS_12 ",%12,%13,%14,%15"
 #define REGISTERS_24 REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define REGISTERS_32 REGISTERS_24 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define REGISTERS_48 REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define REGISTERS_64 REGISTERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
 // s = a rows (+ s where it keeps).
 DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int keeps) {
@@ -28,6 +30,10 @@ DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int kee
 #elif TILES == 8
   asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16" STEP_TYPES " {" REGISTERS_32 "},{%32,%33,%34,%35},%36,p,1,1,0;}"
                : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5), SUMS(6), SUMS(7) : OPERANDS);
+#elif TILES == 16
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16" STEP_TYPES " {" REGISTERS_64 "},{%64,%65,%66,%67},%68,p,1,1,0;}"
+               : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5), SUMS(6), SUMS(7), SUMS(8), SUMS(9), SUMS(10), SUMS(11), SUMS(12), SUMS(13), SUMS(14), SUMS(15)
+               : OPERANDS);
 #endif
 }
 
