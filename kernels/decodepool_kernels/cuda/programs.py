@@ -11,6 +11,7 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.inputs import ROWS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
@@ -23,6 +24,7 @@ from decodepool_kernels.cuda.products import (
     Slices,
     WideCut,
     few_cut,
+    gating,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -59,13 +61,14 @@ class Programs:
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
+        self._gated: set[Apart] = set()
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
     def launches(self, rows: int, *, wide: bool) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
         records = [record for record in self._records if wide or record.kernel != "attention_wide"]
-        self._left = {}
+        self._left, self._gated = {}, set()
         return [launch for record in records for launch in self._launches(record, rows)]
 
     def _launches(self, record: Record, rows: int) -> list[Launch]:
@@ -82,10 +85,12 @@ class Programs:
         if record.kernel in TAKING:
             slices = self._left.get(record.takes) if record.takes is not None else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
-        blocks = record.grid(rows)
+        kernel, blocks = record.kernel, record.grid(rows)
+        if record.gates in self._gated:
+            kernel, arguments = "quantise", (arguments[0], *arguments[2:], ctypes.c_int(ROWS))
         room = self._room(blocks) if record.kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
-        function = self._library.function(record.kernel, defines, record.threads, room)
-        return [Launch(record.kernel, function, blocks, arguments)]
+        function = self._library.function(kernel, defines, record.threads, room)
+        return [Launch(kernel, function, blocks, arguments)]
 
     def _room(self, blocks: tuple[int, int]) -> int:
         """Return the shared memory a block asks for so that no SM takes more of them than its share: those of a kernel
@@ -143,7 +148,11 @@ class Programs:
         assert kind is not None
         cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES)
         assert cut is not None
-        defines = {**record.defines, **cut.defines()}
+        is_gated = record.leaves is not None and record.leaves.is_gated and not cut.split
+        if is_gated:
+            self._gated.add(record.leaves)
+            outputs, arguments = [sum(outputs)], (gating(arguments[0]), *arguments[1:])
+        defines = {**record.defines, **cut.defines(), "GATES": int(is_gated)}
         function = self._library.function("matmul_warpgroup", defines, WARPGROUP_THREADS, cut.shared_bytes)
         blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
         arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
