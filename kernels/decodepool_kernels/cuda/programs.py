@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from decodepool_sizing.layouts import round_up
 
@@ -65,13 +65,16 @@ class Programs:
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
-        records = [record for record in self._records if wide or record.kernel != "attention_wide"]
+    def launches(self, rows: int, *, wide: bool, narrow: bool = True) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
+        `narrow` where it has others.
+        """
+        idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
+        records = [record for record in self._records if record.kernel not in idle]
         self._left, self._gated = {}, set()
-        return [launch for record in records for launch in self._launches(record, rows)]
+        return [launch for record in records for launch in self._launches(record, rows, narrow)]
 
-    def _launches(self, record: Record, rows: int) -> list[Launch]:
+    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
@@ -85,12 +88,30 @@ class Programs:
         if record.kernel in TAKING:
             slices = self._left.get(record.takes) if record.takes is not None else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
-        kernel, blocks = record.kernel, record.grid(rows)
-        if record.gates in self._gated:
-            kernel, arguments = "quantise", (arguments[0], *arguments[2:], ctypes.c_int(ROWS))
+        blocks = record.grid(rows)
+        if (values := self._made(record, arguments, narrow)) is not None:
+            return [self._quantise(record, blocks, values, defines)]
         room = self._room(blocks) if record.kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
-        function = self._library.function(kernel, defines, record.threads, room)
-        return [Launch(kernel, function, blocks, arguments)]
+        function = self._library.function(record.kernel, defines, record.threads, room)
+        return [Launch(record.kernel, function, blocks, arguments)]
+
+    def _made(self, record: Record, arguments: tuple[Operand, ...], narrow: bool) -> tuple[Operand, ...] | None:
+        """Return what is left to quantise (values, stride, width, target, columns, step) of a record whose values the
+        kernels ahead have made: the product gated them, or attention left no row in chunks.
+        """
+        if record.gates is not None and record.gates in self._gated:
+            return (arguments[0], *arguments[2:])
+        if record.kernel != "fold_quantise" or narrow:
+            return None
+        _, _, out, stride, heads, head_dim, *target, _ = arguments
+        return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target)
+
+    def _quantise(
+        self, record: Record, blocks: tuple[int, int], values: tuple[Operand, ...], defines: Mapping[str, int]
+    ) -> Launch:
+        held = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
+        function = self._library.function("quantise", held, record.threads)
+        return Launch("quantise", function, blocks, (*values, ctypes.c_int(ROWS)))
 
     def _room(self, blocks: tuple[int, int]) -> int:
         """Return the shared memory a block asks for so that no SM takes more of them than its share: those of a kernel
