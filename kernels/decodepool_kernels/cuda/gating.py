@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import fields
 
 from decodepool_kernels import graph as g
@@ -12,17 +11,19 @@ Results = tuple[tuple[g.Tensor, ...], Apart]
 """What a product results in, and the product."""
 
 
-def readers(graph: g.Graph) -> Counter[g.Tensor]:
-    """Return how many operands of the graph's operations each tensor is."""
-    operands = ((field.name, getattr(op, field.name)) for op in graph.operations for field in fields(op))
-    return Counter(value for name, value in operands if name != "out" and isinstance(value, g.Tensor))
-
-
-def gating_product(op: g.SwiGlu, last: Results | None, reading: Counter[g.Tensor]) -> Apart | None:
-    """Return the last product, told to gate where its program can, if its results are the gate and what it gates, and
-    nobody but `op` reads them, nor more than one what comes of it.
+def gating_product(op: g.SwiGlu, last: Results | None) -> Apart | None:
+    """Return the last product, told to gate where its program can, if its results are the gate and what it gates,
+    nobody but `op` reads them, and one operation what comes of it.
     """
-    if last is None or last[0] != (op.gate, op.up) or any(reading[t] != 1 for t in (op.gate, op.up, op.out)):
+    if last is None or last[0] != (op.gate, op.up):
+        return None
+    if any(_readers(tensor) != 1 for tensor in (op.gate, op.up, op.out)):
         return None
     last[1].is_gated = True
     return last[1]
+
+
+def _readers(tensor: g.Tensor) -> int:
+    """Return how many operands of its graph's operations a tensor is."""
+    operands = ((field.name, getattr(op, field.name)) for op in tensor.graph.operations for field in fields(op))
+    return sum(operand is tensor and name != "out" for name, operand in operands)

@@ -8,7 +8,6 @@ plain. With `fused` off every operation is a launch of its own; the bits are the
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.activations import activation_bytes
-from decodepool_kernels.cuda.gating import gating_product, readers
+from decodepool_kernels.cuda.gating import gating_product
 from decodepool_kernels.cuda.grids import elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
@@ -65,11 +64,9 @@ class Lowering:
     _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
     _last_product: tuple[tuple[g.Tensor, ...], Apart] | None = None
     _given: set[g.Tensor] = field(default_factory=set)
-    _readers: Counter[g.Tensor] = field(default_factory=Counter)
 
     def lower(self, graph: g.Graph) -> Lowering:
         """Lower a whole graph."""
-        self._readers = readers(graph)
         for same, run in groupby(graph.operations, key=lambda op: op.x if isinstance(op, g.MatMul) else None):
             operations = list(run)
             if same is not None:
@@ -221,11 +218,14 @@ class Lowering:
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
-        product, width = gating_product(op, self._last_product, self._readers), op.out.width
+        product, width = gating_product(op, self._last_product), op.out.width
         reads = (self.value(op.gate), self.value(op.up))
         operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
-        defines, rest = {"PLANES": planes, **slice_held(width)}, {"threads": slice_threads(width), "gates": product}
-        self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, defines=defines, **rest)
+        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        self._emit(
+            "swiglu_quantise", operands, reads, (target,),
+            grid=slices_of_rows, threads=threads, defines=defines, gates=product,
+        )  # fmt: skip
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
         """Products of one tensor: those of one kind share a launch."""
