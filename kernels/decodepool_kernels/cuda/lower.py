@@ -218,14 +218,11 @@ class Lowering:
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
-        product, width = gating_product(op, self._last_product), op.out.width
+        gates, width = gating_product(op, self._last_product), op.out.width
         reads = (self.value(op.gate), self.value(op.up))
         operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
-        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
-        self._emit(
-            "swiglu_quantise", operands, reads, (target,),
-            grid=slices_of_rows, threads=threads, defines=defines, gates=product,
-        )  # fmt: skip
+        block = {"defines": {"PLANES": planes, **slice_held(width)}, "threads": slice_threads(width)}
+        self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, gates=gates, **block)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
         """Products of one tensor: those of one kind share a launch."""
