@@ -8,6 +8,8 @@ from decodepool_kernels.cuda.products import SLICES
 
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
+MANY_ROWS = 128
+"""Rows from which threads that turn a pair of dims do so in several heads: their blocks would take turns on the SMs."""
 
 Grid = Callable[[int], tuple[int, int]]
 """From the rows of a step to the blocks in x and y."""
@@ -21,6 +23,21 @@ def whole_rows(rows: int) -> tuple[int, int]:
 def slices_of_rows(rows: int) -> tuple[int, int]:
     """Return the grid of a block a slice of each row."""
     return (rows, SLICES)
+
+
+def heads_each(rows: int) -> int:
+    """Return the heads in which a thread of `rope_append` turns its pair of f16 keys' or queries' dims."""
+    return 4 if rows >= MANY_ROWS else 1
+
+
+def pairs(heads: int, head_dim: int, threads: int) -> Grid:
+    """Return the grid of blocks of threads that each turn a pair of dims in `heads_each` heads."""
+
+    def grid(rows: int) -> tuple[int, int]:
+        teams = -(-heads // heads_each(rows))
+        return -(-teams * head_dim // (2 * threads)), rows
+
+    return grid
 
 
 def held(width: int) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from decodepool_sizing.layouts import round_up
 
@@ -11,8 +11,10 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.grids import heads_each
 from decodepool_kernels.cuda.inputs import ROWS
 from decodepool_kernels.cuda.library import KernelLibrary
+from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     WARPGROUP_THREADS,
@@ -40,10 +42,8 @@ WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
-SPREAD = frozenset({"norm_quantise"})
-"""Kernels whose blocks are kept apart."""
-FEWEST_SPREAD_ROWS = 16
-"""Rows from which they are: with fewer it was not measured."""
+SPREAD = {"norm_quantise": 16}
+"""Kernels whose blocks are kept apart, and the fewest rows for which they are."""
 ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
@@ -88,12 +88,15 @@ class Programs:
         if record.kernel in TAKING:
             slices = self._left.get(record.takes) if record.takes is not None else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
-        blocks = record.grid(rows)
+        if record.kernel == "rope_append":
+            defines["EACH"] = heads_each(rows) if record.defines["KV_BITS"] == KV_BITS["f16"] else 1
+        blocks, kernel = record.grid(rows), record.kernel
+        room = self._room(blocks) if rows >= SPREAD.get(kernel, rows + 1) else 0
         if (values := self._made(record, arguments, narrow)) is not None:
-            return [self._quantise(record, blocks, values, defines)]
-        room = self._room(blocks) if record.kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
-        function = self._library.function(record.kernel, defines, record.threads, room)
-        return [Launch(record.kernel, function, blocks, arguments)]
+            kernel, arguments = "quantise", (*values, ctypes.c_int(ROWS))
+            defines = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
+        function = self._library.function(kernel, defines, record.threads, room)
+        return [Launch(kernel, function, blocks, arguments)]
 
     def _made(self, record: Record, arguments: tuple[Operand, ...], narrow: bool) -> tuple[Operand, ...] | None:
         """Return what is left to quantise (values, stride, width, target, columns, step) of a record whose values the
@@ -105,13 +108,6 @@ class Programs:
             return None
         _, _, out, stride, heads, head_dim, *target, _ = arguments
         return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target)
-
-    def _quantise(
-        self, record: Record, blocks: tuple[int, int], values: tuple[Operand, ...], defines: Mapping[str, int]
-    ) -> Launch:
-        held = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
-        function = self._library.function("quantise", held, record.threads)
-        return Launch("quantise", function, blocks, (*values, ctypes.c_int(ROWS)))
 
     def _room(self, blocks: tuple[int, int]) -> int:
         """Return the shared memory a block asks for so that no SM takes more of them than its share: those of a kernel
