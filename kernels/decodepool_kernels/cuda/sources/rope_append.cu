@@ -48,16 +48,16 @@ DEVICE float2 pair_at(const PartRow& row, int from, Pair dims) {
 }
 
 // The first pages of the units that attention begins with, on their way to the L2: a launch may be there long before the product ahead has ended, while
-// memory is idle.
+// memory is idle. Each block asks for a few: the copies of one SM come one after the other.
 DEVICE void fetch_ahead(const int* step, u8* layer, int kv_heads, int head_dim) {
 #if __CUDA_ARCH__ >= 900
-  const int items = min(AHEAD_ITEMS, step[UNITS] * kv_heads);
-  for (int item = blockIdx.y * gridDim.x + blockIdx.x; item < items; item += gridDim.x * gridDim.y) {
-    const int* unit = step + step[UNITS_AT] + item / kv_heads * UNIT_WORDS;
-    if ((int)threadIdx.x >= min(AHEAD_PAGES, unit[UNIT_BLOCKS])) continue;
-    const int page = page_table(step, unit[UNIT_ROW])[unit[UNIT_BLOCK] + threadIdx.x];
-    prefetch_run(head_page(layer, page, kv_heads, item % kv_heads, head_dim), 2 * head_page_bytes(head_dim));
-  }
+  const int items = min(AHEAD_ITEMS, step[UNITS] * kv_heads), blocks = gridDim.x * gridDim.y;
+  const int nth = threadIdx.x * blocks + blockIdx.y * gridDim.x + blockIdx.x;
+  if (nth >= items * AHEAD_PAGES) return;
+  const int item = nth % items, at = nth / items, *unit = step + step[UNITS_AT] + item / kv_heads * UNIT_WORDS;
+  if (at >= unit[UNIT_BLOCKS]) return;
+  const int page = page_table(step, unit[UNIT_ROW])[unit[UNIT_BLOCK] + at];
+  prefetch_run(head_page(layer, page, kv_heads, item % kv_heads, head_dim), 2 * head_page_bytes(head_dim));
 #endif
 }
 
