@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.activations import activation_bytes
-from decodepool_kernels.cuda.gating import gating_product
 from decodepool_kernels.cuda.grids import elements, held, pairs, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
@@ -122,8 +121,6 @@ class Lowering:
         if not self.fused:
             self.value(operation.out)
 
-    _swiglu = _add = _wait
-
     def _plain(self, op: g.Norm | g.SwiGlu | g.Add | g.Attention) -> None:
         stride, width = ctypes.c_longlong(self._stride(op.out.width)), op.out.width
         if isinstance(op, g.Norm):
@@ -157,6 +154,12 @@ class Lowering:
             self._wait(op)
         else:
             self._plain_norm(op, ROWS)
+
+    def _swiglu(self, op: g.SwiGlu) -> None:
+        self._wait(op)
+
+    def _add(self, op: g.Add) -> None:
+        self._wait(op)
 
     def _embed(self, op: g.Embed) -> None:
         matrix, out = self.weights.matrices[op.matrix.name], self._place(op.out)
@@ -218,11 +221,10 @@ class Lowering:
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
-        gates, width = gating_product(op, self._last_product), op.out.width
-        reads = (self.value(op.gate), self.value(op.up))
+        reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
         operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
-        block = {"defines": {"PLANES": planes, **slice_held(width)}, "threads": slice_threads(width)}
-        self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, gates=gates, **block)
+        defines, threads = {"PLANES": planes, **slice_held(width)}, slice_threads(width)
+        self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
         """Products of one tensor: those of one kind share a launch."""

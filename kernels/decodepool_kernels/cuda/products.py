@@ -54,13 +54,6 @@ class Parts(ctypes.Structure):
     _fields_ = (("part", Part * MOST_PARTS), ("count", ctypes.c_int))
 
 
-def gating(parts: Parts) -> Parts:
-    """Return a gate's matrix and that of what it gates as the units of one product, which comes in the gate's place."""
-    gate, gated = parts.part[:2]
-    gated.out, gated.out_stride = gate.out, gate.out_stride
-    return Parts((gate, gated), 1)
-
-
 class Slices(ctypes.Structure):
     """Sums of a product's parts that were left apart, `[slice][row][width]`, for the kernel that takes them
     (slices.cuh): the scales `[slice][columns]` they are folded with, each part's bias and where it begins in a row.

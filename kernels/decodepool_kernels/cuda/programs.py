@@ -26,7 +26,6 @@ from decodepool_kernels.cuda.products import (
     Slices,
     WideCut,
     few_cut,
-    gating,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -61,7 +60,6 @@ class Programs:
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
-        self._gated: set[Apart] = set()
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
@@ -71,7 +69,7 @@ class Programs:
         """
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
-        self._left, self._gated = {}, set()
+        self._left = {}
         return [launch for record in records for launch in self._launches(record, rows, narrow)]
 
     def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
@@ -92,22 +90,11 @@ class Programs:
             defines["EACH"] = heads_each(rows) if record.defines["KV_BITS"] == KV_BITS["f16"] else 1
         blocks, kernel = record.grid(rows), record.kernel
         room = self._room(blocks) if rows >= SPREAD.get(kernel, rows + 1) else 0
-        if (values := self._made(record, arguments, narrow)) is not None:
-            kernel, arguments = "quantise", (*values, ctypes.c_int(ROWS))
+        if kernel == "fold_quantise" and not narrow:
+            kernel, arguments = "quantise", _whole_rows(arguments)
             defines = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
         function = self._library.function(kernel, defines, record.threads, room)
         return [Launch(kernel, function, blocks, arguments)]
-
-    def _made(self, record: Record, arguments: tuple[Operand, ...], narrow: bool) -> tuple[Operand, ...] | None:
-        """Return what is left to quantise (values, stride, width, target, columns, step) of a record whose values the
-        kernels ahead have made: the product gated them, or attention left no row in chunks.
-        """
-        if record.gates is not None and record.gates in self._gated:
-            return (arguments[0], *arguments[2:])
-        if record.kernel != "fold_quantise" or narrow:
-            return None
-        _, _, out, stride, heads, head_dim, *target, _ = arguments
-        return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target)
 
     def _room(self, blocks: tuple[int, int]) -> int:
         """Return the shared memory a block asks for so that no SM takes more of them than its share: those of a kernel
@@ -165,11 +152,7 @@ class Programs:
         assert kind is not None
         cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES)
         assert cut is not None
-        is_gated = record.leaves is not None and record.leaves.is_gated and not cut.split
-        if is_gated:
-            self._gated.add(record.leaves)
-            outputs, arguments = [sum(outputs)], (gating(arguments[0]), *arguments[1:])
-        defines = {**record.defines, **cut.defines(), "GATES": int(is_gated)}
+        defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_warpgroup", defines, WARPGROUP_THREADS, cut.shared_bytes)
         blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
         arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
@@ -245,6 +228,12 @@ class Programs:
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand
+
+
+def _whole_rows(arguments: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
+    _, _, out, stride, heads, head_dim, *target, _ = arguments
+    return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target, ctypes.c_int(ROWS))
 
 
 def _weight_bytes(record: Record) -> int:

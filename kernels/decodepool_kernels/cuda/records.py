@@ -73,22 +73,19 @@ class PartOperands:
 @dataclass(eq=False)
 class Apart:
     """A product whose slices may be left apart, with the activation of `columns` rows it took; whether one record takes
-    all its results as they are left, and folds them on the way in; whether its two results are a gate and what that
-    gates, and nobody but the record that multiplies them reads either.
+    all its results as they are left, and folds them on the way in.
     """
 
     parts: tuple[PartOperands, ...]
     activation: Buffer
     columns: int
     is_taken: bool = False
-    is_gated: bool = False
 
 
 @dataclass(frozen=True)
 class Record:
     """One launch with its operands still symbolic. `grid` gives the blocks for a number of rows, None where they follow
-    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them; `gates` is the
-    product that may have gated already what the record gates.
+    from how the work is cut. A product leaves slices, where its cut does, to the record that takes them.
     """
 
     kernel: str
@@ -101,7 +98,6 @@ class Record:
     parts: tuple[PartOperands, ...] = ()
     leaves: Apart | None = None
     takes: Apart | None = None
-    gates: Apart | None = None
 
 
 def pointer(address: int) -> ctypes.c_void_p:

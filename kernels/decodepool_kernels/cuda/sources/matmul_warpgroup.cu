@@ -4,25 +4,21 @@
 // The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
 // shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
 // a slice's sums go to `partials` [slice][row][output] instead, for fold_slices.
-//
-// GATES: the first part's outputs gate the second's. A unit takes 128 of each, a warpgroup 32 and 32, and puts silu(gate) up alone, in the first's place.
-#define UNIT_OUTPUTS (GATES ? 128 : 256)
+#define UNIT_OUTPUTS 256
 #include "fold.cuh"
 #include "parts.cuh"
 #include "pipe.cuh"
-#include "silu.cuh"
 #include "step.cuh"
 #include "wgmma.cuh"
 
 #define WARPS 16
 #define THREADS (32 * WARPS + 128)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
-#define PAIRS (WARPS / 2)
+#define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
 #define SUMS_BYTES (HAS_MINIMUM * 512)  // of which 8 a row are filled
 #define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
-#define KEPT ((TILES + 1) / 2)  // tiles of 8 rows that a warp ends with where it gates
 
 typedef Pipe<WEIGHT_STAGES, PAIRS * PAIR_BYTES> WeightPipe;
 typedef Pipe<COLUMN_STAGES, COLUMN_BLOCKS * COLUMN_BYTES> ColumnPipe;
@@ -59,13 +55,13 @@ DEVICE void copy_weights(WeightPipe& pipe, const Parts& parts, const Product& p,
   const u64 policy = p.column_groups() > 1 ? STAYS : GOES_FIRST;
   each_group(share, groups, [&](int unit, int group) {
     const Unit at = p.at(unit);
-    const Part& part = parts.part[GATES ? lane & 1 : at.part];
+    const Part& part = parts.part[at.part];
     const int bytes = 2 * group_bytes(min(GROUP_BLOCKS, p.blocks - group * GROUP_BLOCKS));
-    const int pairs = min(PAIRS, ((part.outputs + 31) / 32 - at.tile / 2) * (GATES ? 2 : 1)), pair = GATES ? lane / 2 : lane;
+    const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
     if (lane == 0) pipe.claim(pairs * bytes);
     __syncwarp();
     if (lane < pairs)
-      copy_run(pipe.slot() + lane * PAIR_BYTES, part.weights + group_offset(at.tile + 2 * pair, group, p.blocks), bytes, pipe.filled(), policy);
+      copy_run(pipe.slot() + lane * PAIR_BYTES, part.weights + group_offset(at.tile + 2 * lane, group, p.blocks), bytes, pipe.filled(), policy);
     pipe.pass();
   });
 }
@@ -213,50 +209,21 @@ struct Ending {
   const int* logits_slots;
   int share, first, past;
 
-  // The first of a thread's outputs; the other is 8 further.
-  METHOD int output(const Unit& at) const {
-    const int warp = threadIdx.x >> 5, tile = GATES ? warp / 4 * 2 + warp % 2 : warp;
-    return (at.tile + tile) * 16 + ((threadIdx.x & 31) >> 2);
-  }
-
   METHOD void put(const Part& part, const Unit& at, const float4 (&y)[TILES]) const {
-    const int column = at.row_tile * 8 + 2 * (threadIdx.x & 3);
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = at.row_tile * 8 + 2 * (lane & 3);
     UNROLL for (int below = 0; below < 2; below++) {
-      const int output = this->output(at) + 8 * below;
+      const int output = (at.tile + warp) * 16 + (lane >> 2) + 8 * below;
       if (output >= part.outputs) continue;
-      const bool is_biased = !GATES && part.bias != nullptr;
+      const bool is_biased = part.bias != nullptr;
       const float bias = is_biased ? part.bias[output] : 0.f;
-      UNROLL for (int n = 0; n < (GATES ? KEPT : TILES); n++)
+      UNROLL for (int n = 0; n < TILES; n++)
         UNROLL for (int next = 0; next < 2; next++) {
-          const int row = column + 8 * (n + first_kept()) + next;
+          const int row = column + 8 * n + next;
           const float value = below ? (next ? y[n].w : y[n].z) : (next ? y[n].y : y[n].x);
           if (row < p.rows) part.out[(i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + output] = is_biased ? __fadd_rn(value, bias) : value;
         }
     }
   }
-
-  METHOD bool is_gate() const { return (threadIdx.x & 64) == 0; }
-  METHOD int first_kept() const { return GATES && !is_gate() ? TILES - KEPT : 0; }
-
-  // Warps w and w + 2 have an output's gates and what they gate. Each gives the other half of its rows, and keeps silu(gate) up of the rest in y[0] on.
-  METHOD void gate(const Part& part, const Unit& at, float4 (&y)[TILES]) const {
-    if (part.bias != nullptr) add_bias(part, output(at), y);
-    float4* own = totals + threadIdx.x;
-    const float4* other = totals + (threadIdx.x ^ 64);
-    UNROLL for (int n = 0; n < KEPT; n++) own[n * 32 * WARPS] = is_gate() ? y[TILES - KEPT + n] : y[n];
-    meet_warpgroup();
-    UNROLL for (int n = 0; n < KEPT; n++) {
-      const float4 mine = is_gate() ? y[n] : y[TILES - KEPT + n], theirs = other[n * 32 * WARPS];
-      y[n] = is_gate() ? gated(mine, theirs) : gated(theirs, mine);
-    }
-    meet_warpgroup();
-  }
-  METHOD void add_bias(const Part& part, int output, float4 (&y)[TILES]) const {
-    const float first = part.bias[min(output, part.outputs - 1)], second = part.bias[min(output + 8, part.outputs - 1)];
-    UNROLL for (int n = 0; n < TILES; n++)
-      y[n] = make_float4(__fadd_rn(y[n].x, first), __fadd_rn(y[n].y, first), __fadd_rn(y[n].z, second), __fadd_rn(y[n].w, second));
-  }
-  METHOD void meet_warpgroup() const { asm volatile("bar.sync %0, 128;" ::"r"(1 + (threadIdx.x >> 7)) : "memory"); }
 
   METHOD void leave(const Unit& at, int place, int slice, const float (&acc)[TILES][4], float* partials) const {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = at.row_tile * 8 + 2 * (lane & 3);
@@ -281,9 +248,8 @@ struct Ending {
     keep(part, at, slice, y);
   }
 
-  METHOD void keep(const Part& part, const Unit& at, int slice, float4 (&y)[TILES]) const {
+  METHOD void keep(const Part& part, const Unit& at, int slice, const float4 (&y)[TILES]) const {
     if (slice + 1 == SLICES) {
-      if (GATES) gate(part, at, y);
       put(part, at, y);
       return;
     }
@@ -327,7 +293,7 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
     int unit;
     while (share.take(unit, ending.first, ending.past)) {
       const Unit at = p.at(unit);
-      const Part& part = parts.part[GATES ? warp >> 1 & 1 : at.part];
+      const Part& part = parts.part[at.part];
       way.offset = code_offset(part.zero);
       for (int slice = ending.first; slice < ending.past; slice++) {
         float acc[TILES][4] = {};
