@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from decodepool_kernels.cuda.products import SLICES
 
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
-MANY_ROWS = 128
-"""Rows from which threads that turn a pair of dims do so in several heads: their blocks would take turns on the SMs."""
+
 
 Grid = Callable[[int], tuple[int, int]]
 """From the rows of a step to the blocks in x and y."""
@@ -25,19 +25,22 @@ def slices_of_rows(rows: int) -> tuple[int, int]:
     return (rows, SLICES)
 
 
-def heads_each(rows: int) -> int:
-    """Return the heads in which a thread of `rope_append` turns its pair of f16 keys' or queries' dims."""
-    return 4 if rows >= MANY_ROWS else 1
+@dataclass(frozen=True)
+class Pairs:
+    """The grid of blocks of threads that each turn a pair of dims of one head, or of `each` heads."""
 
+    heads: int
+    head_dim: int
+    threads: int
 
-def pairs(heads: int, head_dim: int, threads: int) -> Grid:
-    """Return the grid of blocks of threads that each turn a pair of dims in `heads_each` heads."""
+    def __call__(self, rows: int) -> tuple[int, int]:
+        """Return the grid of a head a thread."""
+        return self.of(rows, 1)
 
-    def grid(rows: int) -> tuple[int, int]:
-        teams = -(-heads // heads_each(rows))
-        return -(-teams * head_dim // (2 * threads)), rows
-
-    return grid
+    def of(self, rows: int, each: int) -> tuple[int, int]:
+        """Return the grid of `each` heads a thread."""
+        teams = -(-self.heads // each)
+        return -(-teams * self.head_dim // (2 * self.threads)), rows
 
 
 def held(width: int) -> dict[str, int]:

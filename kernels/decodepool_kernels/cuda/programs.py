@@ -11,10 +11,9 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.grids import heads_each
+from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     WARPGROUP_THREADS,
@@ -43,6 +42,10 @@ TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
 SPREAD = {"norm_quantise": 16}
 """Kernels whose blocks are kept apart, and the fewest rows for which they are."""
+MANY_ROWS, MOST_HEADS_EACH = 128, 4
+"""Rows from which a thread that turns a pair of dims does so in several heads, where it folds no slices: blocks would
+take turns on the SMs.
+"""
 ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
@@ -86,9 +89,10 @@ class Programs:
         if record.kernel in TAKING:
             slices = self._left.get(record.takes) if record.takes is not None else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
-        if record.kernel == "rope_append":
-            defines["EACH"] = heads_each(rows) if record.defines["KV_BITS"] == KV_BITS["f16"] else 1
-        blocks, kernel = record.grid(rows), record.kernel
+        kernel, blocks = record.kernel, record.grid(rows)
+        if isinstance(record.grid, Pairs):
+            each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
+            blocks, defines["EACH"] = record.grid.of(rows, each), each
         room = self._room(blocks) if rows >= SPREAD.get(kernel, rows + 1) else 0
         if kernel == "fold_quantise" and not narrow:
             kernel, arguments = "quantise", _whole_rows(arguments)

@@ -20,10 +20,15 @@ DEVICE float gated_normal(float gate, float up) {
   return __fmul_rn(fmaf(inverse, fmaf(-divisor, quotient, gate), quotient), up);
 }
 
+// By a call: it is rare, and what runs each time stays short.
+static __device__ __noinline__ float4 gated_any(float4 gate, float4 up) {
+  return make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
+}
+
 DEVICE float4 gated(float4 gate, float4 up) {
   const float least = fminf(fminf(fabsf(gate.x), fabsf(gate.y)), fminf(fabsf(gate.z), fabsf(gate.w)));
   const float largest = fmaxf(fmaxf(fabsf(gate.x), fabsf(gate.y)), fmaxf(fabsf(gate.z), fabsf(gate.w)));
   if (least >= LEAST_NORMAL_GATE && largest <= LARGEST_NORMAL_GATE)
     return make_float4(gated_normal(gate.x, up.x), gated_normal(gate.y, up.y), gated_normal(gate.z, up.z), gated_normal(gate.w, up.w));
-  return make_float4(gated(gate.x, up.x), gated(gate.y, up.y), gated(gate.z, up.z), gated(gate.w, up.w));
+  return gated_any(gate, up);
 }
