@@ -104,11 +104,6 @@ DEVICE void copy16(u32 target, const void* source) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
 }
 
-// A run of bytes, a multiple of 16, to the L2, in the background (sm_90).
-DEVICE void prefetch_run(const void* source, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
-}
-
 DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Wait until at most `pending` of this thread's committed groups are in flight.

@@ -20,10 +20,8 @@ DEVICE u8* place_of(const Activation& a, int block, int half, int row) {
   return fragments_at(a, block, row >> 3) + at;
 }
 
-// Write the planes of four values, if they are there; `to` is their place in the first plane. With CORES two lanes exchange halves, so that each writes 8
-// bytes side by side, and four of them a whole sector of the L2. All lanes of a warp call.
-DEVICE void store_planes(u8* to, float4 v, bool is_there) {
-  const bool is_odd = threadIdx.x & 1;
+// Write the planes of four values; `to` is their place in the first plane.
+DEVICE void store_planes(u8* to, float4 v) {
   UNROLL for (int plane = 0; plane < PLANES; plane++) {
 #if PLANES == 2
     const u32 first = f16_pair(v.x, v.y), second = f16_pair(v.z, v.w);
@@ -33,13 +31,8 @@ DEVICE void store_planes(u8* to, float4 v, bool is_there) {
     const float4 kept = make_float4(low_bf16(first), high_bf16(first), low_bf16(second), high_bf16(second));
 #endif
     u8* place = to + plane * FRAGMENT_BYTES;
-    uint2 words = make_uint2(first, second);
-    if (CORES) {
-      const u32 other = __shfl_xor_sync(~0u, is_odd ? first : second, 1);
-      if (is_odd) place = (u8*)((u64)place ^ 16) - 4, words.x = other;
-      else words.y = other;
-    }
-    if (is_there) *(uint2*)place = words;
+    if (CORES) *(u32*)place = first, *(u32*)((u64)place ^ 16) = second;
+    else *(uint2*)place = make_uint2(first, second);
     v = make_float4(__fsub_rn(v.x, kept.x), __fsub_rn(v.y, kept.y), __fsub_rn(v.z, kept.z), __fsub_rn(v.w, kept.w));
   }
 }
@@ -72,7 +65,7 @@ DEVICE float largest_of_block(const float4 (&v)[ITEMS], const Hold& h) {
   if ((threadIdx.x & 31) == 0) warps[h.warp] = own;
   __syncthreads();
   float largest = 0.f;
-  UNROLL for (int warp = 0; warp < 8; warp++) largest = fmaxf(largest, warp < h.warps ? warps[warp] : 0.f);
+  for (int warp = 0; warp < h.warps; warp++) largest = fmaxf(largest, warps[warp]);
   return largest;
 }
 
@@ -86,7 +79,8 @@ DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest
     float sum = __fadd_rn(__fadd_rn(lifted.x, lifted.y), __fadd_rn(lifted.z, lifted.w));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
-    store_planes(place_of(a, block, half, row), lifted, k < width);
-    if (k < width && (lane & 3) == 0) a.sums[((size_t)block * a.columns + row) * 2 + half] = sum;
+    if (k >= width) continue;
+    store_planes(place_of(a, block, half, row), lifted);
+    if ((lane & 3) == 0) a.sums[((size_t)block * a.columns + row) * 2 + half] = sum;
   }
 }

@@ -6,8 +6,6 @@
 #include "step.cuh"
 
 #define MOST_DIMS 256
-#define AHEAD_ITEMS 256
-#define AHEAD_PAGES 3
 #if KV_BITS == 8
 #define THREADS MOST_DIMS
 #define BLOCKS 1
@@ -47,25 +45,6 @@ DEVICE float2 pair_at(const PartRow& row, int from, Pair dims) {
   return make_float2(row.at<float>(from + dims.a), row.at<float>(from + dims.b));
 }
 
-// A page of those that attention's thread blocks begin with, for a thread of many blocks: the copies of one SM come one after the other. It is found before
-// the product ahead has ended and asked for after, when memory is idle.
-struct Ahead {
-  const u8* page;
-  METHOD Ahead(const int* step, u8* layer, int kv_heads, int head_dim) : page(nullptr) {
-    const int items = min(AHEAD_ITEMS, step[UNITS] * kv_heads), blocks = gridDim.x * gridDim.y;
-    const int nth = threadIdx.x * blocks + blockIdx.y * gridDim.x + blockIdx.x;
-    if (nth >= items * AHEAD_PAGES) return;
-    const int item = nth % items, at = nth / items, *unit = step + step[UNITS_AT] + item / kv_heads * UNIT_WORDS;
-    if (at >= unit[UNIT_BLOCKS]) return;
-    page = head_page(layer, page_table(step, unit[UNIT_ROW])[unit[UNIT_BLOCK] + at], kv_heads, item % kv_heads, head_dim);
-  }
-  METHOD void fetch(int bytes) const {
-#if __CUDA_ARCH__ >= 900
-    if (page != nullptr) prefetch_run(page, bytes);
-#endif
-  }
-};
-
 // A row as a thread meets it: whether it is there, and where its key and value go. Read from the step alone, before the kernels ahead have ended.
 struct Place {
   int row, rows, token, page;
@@ -93,9 +72,7 @@ rope_append(float* q, i64 q_stride, const float* k, const float* v, i64 kv_strid
 #endif
   const Place place(step, first < heads + kv_heads);
   const Pair dims = pair_of(i, half, interleaved);
-  const Ahead ahead(step, layer, kv_heads, head_dim);
   await_previous();
-  ahead.fetch(2 * head_page_bytes(head_dim));
   if (!place.is_live) return;
   const int row = place.row;
   const float2 turn = i < half ? table[row * half + i] : make_float2(1.f, 0.f);
