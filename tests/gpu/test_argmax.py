@@ -22,11 +22,8 @@ WIDTH = 24
 
 
 def best(gpu: Gpu, logits: NDArray[np.float32]) -> list[tuple[int, float]]:
-    """Return (id, logit) of each row, of the second of two launches for WIDTH rows; rows lie in slots reversed, padded
-    as the backend pads them.
-    """
+    """Return (id, logit) of each row, of the second of two launches for WIDTH rows; rows lie in slots reversed."""
     rows, vocabulary = logits.shape
-    logits = np.pad(logits, ((0, 0), (0, -vocabulary % 16)), constant_values=np.nan)
     words = np.zeros(HEADER_WORDS + ROW_ARRAYS * MAX_ROWS, np.int32)
     words[WANTED] = rows
     words[HEADER_WORDS:].reshape(ROW_ARRAYS, MAX_ROWS)[WANTED_SLOTS, :rows] = np.arange(rows)[::-1]
@@ -36,7 +33,7 @@ def best(gpu: Gpu, logits: NDArray[np.float32]) -> list[tuple[int, float]]:
         gpu.allocate(4 * WIDTH),
     )
     places = (answers, gpu.place(words), shares, ended, gpu.allocate(4 * rows))
-    sizes = (ctypes.c_longlong(logits.shape[1]), ctypes.c_int(vocabulary))
+    sizes = (ctypes.c_longlong(vocabulary), ctypes.c_int(vocabulary))
     arguments = (pointer(gpu.place(logits[::-1])), *sizes, *(pointer(address) for address in places))
     function = KernelLibrary(gpu).function("argmax", {}, ARGMAX_THREADS)
     for _ in range(2):

@@ -40,8 +40,10 @@ WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
-SPREAD = {"norm_quantise": 16}
-"""Kernels whose blocks are kept apart, and the fewest rows for which they are."""
+SPREAD = frozenset({"norm_quantise"})
+"""Kernels whose blocks are kept apart."""
+FEWEST_SPREAD_ROWS = 16
+"""Rows from which they are: with fewer it was not measured."""
 MANY_ROWS, MOST_HEADS_EACH = 128, 4
 """Rows from which a thread that turns a pair of dims does so in several heads, where it folds no slices: blocks would
 take turns on the SMs.
@@ -93,7 +95,7 @@ class Programs:
         if isinstance(record.grid, Pairs):
             each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
             blocks, defines["EACH"] = record.grid.of(rows, each), each
-        room = self._room(blocks) if rows >= SPREAD.get(kernel, rows + 1) else 0
+        room = self._room(blocks) if kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
         if kernel == "fold_quantise" and not narrow:
             kernel, arguments = "quantise", _whole_rows(arguments)
             defines = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}

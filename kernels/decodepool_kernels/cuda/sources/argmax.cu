@@ -24,7 +24,6 @@ DEVICE Best best_of_warp(Best best) {
 
 #define THREADS 256
 #define SHARES 32
-#define AHEAD 4  // loads of a thread on their way at once
 
 DEVICE Best best_of_block(Best best, Best* warps) {
   best = best_of_warp(best);
@@ -32,26 +31,6 @@ DEVICE Best best_of_block(Best best, Best* warps) {
   __syncthreads();
   const int warp = threadIdx.x & 31;
   return best_of_warp(warp < THREADS / 32 ? warps[warp] : Best{MINUS_INFINITY, 0x7fffffff});
-}
-
-// The best of what a thread finds from `first` on, four values in every 4 THREADS. Rows are padded to whole fours.
-DEVICE Best best_of_thread(const float* row, int first, int end) {
-  Best best = {MINUS_INFINITY, 0x7fffffff};
-  for (; first < end; first += 4 * THREADS * AHEAD) {
-    float4 v[AHEAD];
-    UNROLL for (int i = 0; i < AHEAD; i++) {
-      const int id = first + 4 * THREADS * i;
-      v[i] = *(const float4*)(row + (id < end ? id : first));
-    }
-    UNROLL for (int i = 0; i < AHEAD; i++) {
-      const float values[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-      UNROLL for (int j = 0; j < 4; j++) {
-        const int id = first + 4 * THREADS * i + j;
-        if (id < end) best = better(best, {values[j], id});
-      }
-    }
-  }
-  return best;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -63,8 +42,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int wanted = blockIdx.y;
   if (wanted >= step[WANTED]) return;
   const float* row = logits + row_array(step, WANTED_SLOTS)[wanted] * stride;
-  const int share = (vocabulary + 4 * SHARES - 1) / (4 * SHARES) * 4, begin = blockIdx.x * share;
-  Best best = best_of_block(best_of_thread(row, begin + 4 * threadIdx.x, min(vocabulary, begin + share)), warps);
+  const int share = (vocabulary + SHARES - 1) / SHARES, end = min(vocabulary, (int)(blockIdx.x + 1) * share);
+  Best best = {MINUS_INFINITY, 0x7fffffff};
+  for (int id = blockIdx.x * share + threadIdx.x; id < end; id += THREADS) best = better(best, {row[id], id});
+  best = best_of_block(best, warps);
   if (threadIdx.x == 0) {
     shares[wanted * SHARES + blockIdx.x] = best;
     __threadfence();

@@ -4,10 +4,10 @@
 
 extern "C" __global__ void __launch_bounds__(128) rope_table(const double* frequencies, int half, double magnitude, float2* table, const int* step) {
   let_next_start();
-  const int pair = threadIdx.x + blockIdx.x * 128, row = blockIdx.y;
-  const bool is_live = row < step[ROWS] && pair < half;
-  double sine = 0., cosine = 0.;
-  if (is_live) sincos(row_array(step, POSITIONS)[row] * frequencies[pair], &sine, &cosine);
   await_previous();
-  if (is_live) table[row * half + pair] = make_float2((float)(cosine * magnitude), (float)(sine * magnitude));
+  const int pair = threadIdx.x + blockIdx.x * 128, row = blockIdx.y;
+  if (row >= step[ROWS] || pair >= half) return;
+  double sine, cosine;
+  sincos(row_array(step, POSITIONS)[row] * frequencies[pair], &sine, &cosine);
+  table[row * half + pair] = make_float2((float)(cosine * magnitude), (float)(sine * magnitude));
 }
