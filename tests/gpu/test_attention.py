@@ -12,9 +12,10 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
-from decodepool_kernels.graph import Graph, Tensor, Vector
+from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
 
 from tests.gpu.probe import Floats, Probe, Rows, numbers, relative_error
+from tests.gpu.test_products import made
 
 if TYPE_CHECKING:
     from decodepool_kernels.cuda.device import Gpu
@@ -177,6 +178,24 @@ def test_sessions_in_one_step_do_not_meet(gpu: Gpu, kind: str) -> None:
     wanted = np.concatenate([rows[run.position : run.position + len(run.tokens)] for run in mixed])
     for at_once in (0, 8, 132):
         assert session.probe.step(*mixed, wide_at_once=at_once).tobytes() == wanted.tobytes(), at_once
+
+
+def test_a_product_behind_the_wide_program_alone_has_the_bytes_of_one_behind_the_narrow(gpu: Gpu) -> None:
+    heads, kv_heads, dim = 32, 8, 128
+    widths = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
+    inputs = {name: numbers(seed, 70, width) for seed, (name, width) in enumerate(widths.items())}
+    packed, _ = made("Q8_0", 96, heads * dim)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        attended = g.attention(t["q"], t["k"], t["v"], layer=0, heads=heads, kv_heads=kv_heads, scale=dim**-0.5)
+        return g.matmul(attended, Matrix("o", heads * dim, 96))
+
+    probe = Probe(gpu, inputs, build, matrices={"o": packed}, pages=KvPages(gpu, [(kv_heads, dim)], 2, "f16"))
+    rows = Rows(range(70), range(2))
+    wanted = probe.step(rows, wide_at_once=0)
+    names = {launch.name for launch in probe.launches(70, wide=True, narrow=False)}
+    assert names.isdisjoint({"attention", "fold_quantise"})
+    assert probe.step(rows).tobytes() == wanted.tobytes()
 
 
 @pytest.mark.parametrize("kind", KV_BITS)

@@ -133,3 +133,20 @@ def test_what_is_not_there_is_refused_and_the_next_step_is_whole(name: str) -> N
         alone = StepInputs(zeros, LIMITS, CUT)
         alone.place(runs)
         assert told(device, runs) == told(alone.words, runs)
+
+
+@pytest.mark.parametrize(
+    ("runs", "narrow", "wide"),
+    [
+        pytest.param([(1, 100), (1, 7)], True, False, id="rows of sessions that decode"),
+        pytest.param([(8, 0)], True, False, id="a run that is cut into chunks"),
+        pytest.param([(9, 0), (30, 64)], False, True, id="long runs alone"),
+        pytest.param([(30, 64), (1, 7)], True, True, id="a long run beside a session that decodes"),
+    ],
+)
+def test_a_step_tells_which_programs_of_attention_it_needs(
+    runs: Sequence[tuple[int, int]], narrow: bool, wide: bool
+) -> None:
+    inputs = StepInputs(zeros, LIMITS, CUT)
+    inputs.place([Run(range(40), position, range(count)) for count, position in runs])
+    assert (inputs.has_narrow_units, inputs.has_wide_units) == (narrow, wide)

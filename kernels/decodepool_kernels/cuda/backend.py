@@ -28,6 +28,9 @@ from decodepool_kernels.graph import Graph
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
+AttentionKind = tuple[bool, bool]
+"""Whether a step has units for attention's narrow program, and for its wide one."""
+NARROW, BOTH, WIDE = (True, False), (True, True), (False, True)
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 
 
@@ -91,9 +94,9 @@ class CudaBackend:
         self._workspace_bytes += self._draws.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
-            (width, wide): self._prepared(width, wide=wide)
+            (width, attention): self._prepared(width, attention)
             for width in _widths(max_rows)
-            for wide in (False, True)[: 1 + (self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS)]
+            for attention in self._attention_kinds(width)
         }
         self._workspace_bytes += self._programs.allocated_bytes
         gpu.synchronize()
@@ -116,8 +119,12 @@ class CudaBackend:
         self._gpu.synchronize()
         return address
 
-    def _prepared(self, width: int, *, wide: bool) -> Callable[[], None]:
-        launches = [*self._programs.launches(width, wide=wide), self._argmax(width)]
+    def _attention_kinds(self, width: int) -> tuple[AttentionKind, ...]:
+        has_wide = self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS
+        return (NARROW, BOTH, WIDE) if has_wide else (NARROW,)
+
+    def _prepared(self, width: int, attention: AttentionKind) -> Callable[[], None]:
+        launches = self._launches(width, attention)
         if self._settings.graphs:
             return self._gpu.captured(launches)
 
@@ -136,17 +143,20 @@ class CudaBackend:
 
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""
-        width, wide = self._width(rows)
-        return [*self._programs.launches(width, wide=wide), self._argmax(width)]
+        return self._launches(*self._width(rows))
+
+    def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
+        narrow, wide = attention
+        return [*self._programs.launches(width, narrow=narrow, wide=wide), self._argmax(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
         self._steps[self._width(rows)]()
 
-    def _width(self, rows: int) -> tuple[int, bool]:
+    def _width(self, rows: int) -> tuple[int, AttentionKind]:
         """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
-        wide = self.inputs.has_wide_units
-        return min((width, has_wide) for width, has_wide in self._steps if width >= rows and has_wide == wide)
+        needed = self.inputs.has_narrow_units, self.inputs.has_wide_units
+        return min((width, kind) for width, kind in self._steps if width >= rows and kind == needed)
 
     @property
     def workspace_bytes(self) -> int:

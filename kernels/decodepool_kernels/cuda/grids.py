@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from decodepool_kernels.cuda.products import SLICES
 
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
+
 
 Grid = Callable[[int], tuple[int, int]]
 """From the rows of a step to the blocks in x and y."""
@@ -21,6 +23,24 @@ def whole_rows(rows: int) -> tuple[int, int]:
 def slices_of_rows(rows: int) -> tuple[int, int]:
     """Return the grid of a block a slice of each row."""
     return (rows, SLICES)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The grid of blocks of threads that each turn a pair of dims of one head, or of `each` heads."""
+
+    heads: int
+    head_dim: int
+    threads: int
+
+    def __call__(self, rows: int) -> tuple[int, int]:
+        """Return the grid of a head a thread."""
+        return self.of(rows, 1)
+
+    def of(self, rows: int, each: int) -> tuple[int, int]:
+        """Return the grid of `each` heads a thread."""
+        teams = -(-self.heads // each)
+        return -(-teams * self.head_dim // (2 * self.threads)), rows
 
 
 def held(width: int) -> dict[str, int]:

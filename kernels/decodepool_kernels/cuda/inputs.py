@@ -38,7 +38,7 @@ MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 8
 UNIT_WORDS = 8
-ROWS, WANTED = range(2)
+ROWS, WANTED, UNITS = range(3)
 WIDE_UNITS = 6
 """Words of the header that the host reads too."""
 ANSWER_WORDS = 4
@@ -125,8 +125,13 @@ class StepInputs:
 
     @property
     def has_wide_units(self) -> bool:
-        """Whether the step last placed has rows for the wide program."""
+        """Whether the step last placed has rows for attention's wide program."""
         return bool(self.words[WIDE_UNITS])
+
+    @property
+    def has_narrow_units(self) -> bool:
+        """Whether it has rows for the narrow one."""
+        return bool(self.words[UNITS])
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.activations import activation_bytes
-from decodepool_kernels.cuda.grids import elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
+from decodepool_kernels.cuda.grids import Pairs, elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.products import MOST_PARTS
@@ -373,10 +373,9 @@ class Lowering:
         strides = [ctypes.c_longlong(self._stride(tensor.width)) for tensor in (op.q, op.k)]
         counts = (op.heads, op.kv_heads, head_dim, len(rotation.frequencies), int(rotation.interleaved))
         operands = (q, strides[0], k, v, strides[1], *map(ctypes.c_int, counts), table, layer, pointer(self.step))
-        heads, threads = op.heads + op.kv_heads, PAIR_THREADS
-        grid = elements(heads * head_dim // 2, PAIR_THREADS)
-        if self.pages.kv_bits != KV_BITS["f16"]:
-            grid, threads = elements(heads, 1), head_dim
+        heads, is_f16 = op.heads + op.kv_heads, self.pages.kv_bits == KV_BITS["f16"]
+        grid = Pairs(heads, head_dim, PAIR_THREADS) if is_f16 else elements(heads, 1)
+        threads = PAIR_THREADS if is_f16 else head_dim
         reads, defines = (q, k, v, table), self._kv_bits
         self._emit("rope_append", operands, reads, (q,), grid=grid, threads=threads, defines=defines, takes=apart)
 

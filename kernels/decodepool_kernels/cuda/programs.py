@@ -11,7 +11,8 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import WANTED
+from decodepool_kernels.cuda.grids import Pairs
+from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     CLUSTER_BLOCKS,
@@ -47,6 +48,10 @@ SPREAD = frozenset({"norm_quantise"})
 """Kernels whose blocks are kept apart."""
 FEWEST_SPREAD_ROWS = 16
 """Rows from which they are: with fewer it was not measured."""
+MANY_ROWS, MOST_HEADS_EACH = 128, 4
+"""Rows from which a thread that turns a pair of dims does so in several heads, where it folds no slices: blocks would
+take turns on the SMs.
+"""
 ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
@@ -67,13 +72,16 @@ class Programs:
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention."""
-        records = [record for record in self._records if wide or record.kernel != "attention_wide"]
+    def launches(self, rows: int, *, wide: bool, narrow: bool = True) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
+        `narrow` where it has others.
+        """
+        idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
+        records = [record for record in self._records if record.kernel not in idle]
         self._left = {}
-        return [launch for record in records for launch in self._launches(record, rows)]
+        return [launch for record in records for launch in self._launches(record, rows, narrow)]
 
-    def _launches(self, record: Record, rows: int) -> list[Launch]:
+    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
@@ -87,10 +95,16 @@ class Programs:
         if record.kernel in TAKING:
             slices = self._left.get(record.takes) if record.takes is not None else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
-        blocks = record.grid(rows)
-        room = self._room(blocks) if record.kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
-        function = self._library.function(record.kernel, defines, record.threads, room)
-        return [Launch(record.kernel, function, blocks, arguments)]
+        kernel, blocks = record.kernel, record.grid(rows)
+        if isinstance(record.grid, Pairs):
+            each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
+            blocks, defines["EACH"] = record.grid.of(rows, each), each
+        room = self._room(blocks) if kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
+        if kernel == "fold_quantise" and not narrow:
+            kernel, arguments = "quantise", _whole_rows(arguments)
+            defines = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
+        function = self._library.function(kernel, defines, record.threads, room)
+        return [Launch(kernel, function, blocks, arguments)]
 
     def _room(self, blocks: tuple[int, int]) -> int:
         """Return the shared memory a block asks for so that no SM takes more of them than its share: those of a kernel
@@ -242,6 +256,12 @@ def _is_of_wanted(record: Record) -> bool:
     """Whether a product is of the rows alone whose logits are wanted: of a prompt's step one or none."""
     domain = record.operands[-1]
     return isinstance(domain, ctypes.c_int) and domain.value == WANTED
+
+
+def _whole_rows(arguments: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
+    _, _, out, stride, heads, head_dim, *target, _ = arguments
+    return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target, ctypes.c_int(ROWS))
 
 
 def _weight_bytes(record: Record) -> int:

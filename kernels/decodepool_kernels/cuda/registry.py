@@ -115,7 +115,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("rope.cu", "each pair turned by its angle", "itself at any width", {}),
         Kernel(
             "rope_append.cu", "each pair turned; f16 of the turned k and of v", "fold_slices, rope, append",
-            {**PAGES, **APART},
+            {**PAGES, **APART, "EACH": (4, 1)},
         ),
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),

@@ -1,5 +1,5 @@
 // Queries turned in place; keys turned and appended with the values (APART: from their slices): the bits of fold_slices, rope, rope and append. A thread a pair of
-// dims of a query head, or of a key and a value head; for q8_0 a block a head, then a thread a dim.
+// dims of EACH query heads side by side, or of as many key and value heads; for q8_0 a block a head, then a thread a dim.
 #include "append.cuh"
 #include "rotate.cuh"
 #include "slices.cuh"
@@ -45,49 +45,71 @@ DEVICE float2 pair_at(const PartRow& row, int from, Pair dims) {
   return make_float2(row.at<float>(from + dims.a), row.at<float>(from + dims.b));
 }
 
+// A row as a thread meets it: whether it is there, and where its key and value go. Read from the step alone, before the kernels ahead have ended.
+struct Place {
+  int row, rows, token, page;
+  bool is_live;
+  METHOD Place(const int* step, bool has_head) : row(blockIdx.y), rows(step[ROWS]), is_live(row < rows && has_head) {
+    const int position = is_live ? row_array(step, POSITIONS)[row] : 0;
+    token = position % PAGE_TOKENS;
+    page = is_live ? page_table(step, row)[position / PAGE_TOKENS] : 0;
+  }
+};
+
+DEVICE float2 turned(float2 pair, float2 turn, bool turns) { return turns ? rotated(pair.x, pair.y, turn) : pair; }
+
+DEVICE void put_query(float* query, Pair dims, float2 values) { query[dims.a] = values.x, query[dims.b] = values.y; }
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 rope_append(float* q, i64 q_stride, const float* k, const float* v, i64 kv_stride, int heads, int kv_heads, int head_dim, int half,
             int interleaved, const float2* table, u8* layer, const int* step, const __grid_constant__ Slices slices) {
   let_next_start();
 #if KV_BITS == 8
   __shared__ float2 staged[MOST_DIMS];
-  const int row = blockIdx.y, head = blockIdx.x, i = threadIdx.x;
+  const int first = blockIdx.x, i = threadIdx.x;
 #else
-  const int item = blockIdx.x * THREADS + threadIdx.x, row = blockIdx.y, head = item / (head_dim / 2), i = item % (head_dim / 2);
+  const int item = blockIdx.x * THREADS + threadIdx.x, first = item / (head_dim / 2) * EACH, i = item % (head_dim / 2);
 #endif
-  const int rows = step[ROWS], kv_head = head - heads;
-  const bool is_live = row < rows && head < heads + kv_heads;
-  const int position = is_live ? row_array(step, POSITIONS)[row] : 0, token = position % PAGE_TOKENS;
-  const int page_index = is_live ? page_table(step, row)[position / PAGE_TOKENS] : 0;
+  const Place place(step, first < heads + kv_heads);
   const Pair dims = pair_of(i, half, interleaved);
   await_previous();
-  if (!is_live) return;
+  if (!place.is_live) return;
+  const int row = place.row;
   const float2 turn = i < half ? table[row * half + i] : make_float2(1.f, 0.f);
-  if (head < heads) {
+  const PartRow queries(q + row * q_stride, slices, 0, place.rows, row), keys(k + row * kv_stride, slices, 1, place.rows, row),
+      values(v + row * kv_stride, slices, 2, place.rows, row);
+#if KV_BITS == 8
+  if (first < heads) {
     if (i >= (APART ? head_dim / 2 : half)) return;
-    float* query = q + row * q_stride + head * head_dim;
-    float2 values = pair_at(PartRow(q + row * q_stride, slices, 0, rows, row), head * head_dim, dims);
-    if (i < half) values = rotated(values.x, values.y, turn);
-    query[dims.a] = values.x, query[dims.b] = values.y;
+    put_query(q + row * q_stride + first * head_dim, dims, turned(pair_at(queries, first * head_dim, dims), turn, i < half));
     return;
   }
-  u8* page = head_page(layer, page_index, kv_heads, kv_head, head_dim);
-  const PartRow keys(k + row * kv_stride, slices, 1, rows, row), values(v + row * kv_stride, slices, 2, rows, row);
-  const int from = kv_head * head_dim;
-#if KV_BITS == 8
   if (i < head_dim / 2) {
-    float2 key = pair_at(keys, from, dims);
-    const float2 value = pair_at(values, from, dims);
-    if (i < half) key = rotated(key.x, key.y, turn);
+    const int from = (first - heads) * head_dim;
+    const float2 key = turned(pair_at(keys, from, dims), turn, i < half), value = pair_at(values, from, dims);
     staged[dims.a] = make_float2(key.x, value.x), staged[dims.b] = make_float2(key.y, value.y);
   }
   __syncthreads();
-  append_quantised(page, head_dim, token, i, staged[i].x, staged[i].y);
+  append_quantised(head_page(layer, place.page, kv_heads, first - heads, head_dim), head_dim, place.token, i, staged[i].x, staged[i].y);
 #else
-  float2 key = pair_at(keys, from, dims), value = pair_at(values, from, dims);
-  if (i < half) key = rotated(key.x, key.y, turn);
-  keep_finite(key, value);
-  put(page, token, dims, head_dim, key.x, key.y);
-  put(page + head_page_bytes(head_dim), token, dims, head_dim, value.x, value.y);
+  float2 pairs[EACH], value[EACH];
+  UNROLL for (int e = 0; e < EACH; e++) {
+    const int head = first + e, from = (head - heads) * head_dim;
+    if (head < heads) pairs[e] = pair_at(queries, head * head_dim, dims);
+    else if (head < heads + kv_heads) pairs[e] = pair_at(keys, from, dims), value[e] = pair_at(values, from, dims);
+  }
+  UNROLL for (int e = 0; e < EACH; e++) {
+    const int head = first + e;
+    if (head >= heads + kv_heads) break;
+    float2 pair = turned(pairs[e], turn, i < half);
+    if (head < heads) {
+      put_query(q + row * q_stride + head * head_dim, dims, pair);
+      continue;
+    }
+    u8* page = head_page(layer, place.page, kv_heads, head - heads, head_dim);
+    keep_finite(pair, value[e]);
+    put(page, place.token, dims, head_dim, pair.x, pair.y);
+    put(page + head_page_bytes(head_dim), place.token, dims, head_dim, value[e].x, value[e].y);
+  }
 #endif
 }
