@@ -34,6 +34,9 @@ class CountingGpu:
         )
         self.taken_bytes = 0
 
+    def clusters_at_once(self, _: Function, blocks: int) -> int:
+        return self.sm_count // blocks
+
     def allocate(self, size_bytes: int) -> int:
         self.taken_bytes += size_bytes
         return self.taken_bytes

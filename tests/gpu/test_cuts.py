@@ -76,7 +76,7 @@ def test_few_rows_of_a_k_quant_have_a_cut_where_their_activations_fit(
 @pytest.mark.parametrize("rows", [8, 9, 16, 17])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int) -> None:
-    cut = cluster_cut(kind, rows, H200)
+    cut = cluster_cut(kind, [4096], rows, sm_count=132, shared_bytes=H200)
     assert (cut is not None) == (8 < rows <= 16 and not kind.is_bfloat)
     assert cut is None or cut.shared_bytes <= H200
 
@@ -115,6 +115,13 @@ def test_rows_that_fill_tall_units_are_cut_in_them(kind: MatrixKind, rows: int, 
     assert cut is not None
     assert (cut.outputs, cut.tiles) == unit
     assert cut.threads == 2 * cut.outputs + 128
+
+
+@pytest.mark.parametrize(("outputs", "unit"), [([4096, 1024, 1024], 128), ([4096], 256), ([14336, 14336], 256)])
+def test_slices_left_apart_are_halved_where_the_last_would_leave_sms_idle(outputs: list[int], unit: int) -> None:
+    cut = warpgroup_cut(EIGHT_BITS, outputs, 64, 132, H200)
+    assert cut is not None
+    assert cut.outputs == unit
 
 
 def test_the_few_rows_whose_logits_are_wanted_are_not_cut_in_tall_units() -> None:

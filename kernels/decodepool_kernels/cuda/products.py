@@ -36,8 +36,8 @@ MOST_TEAMS = {1: 3, 2: 2}
 MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has."""
 CLUSTER_BLOCKS = 2
-CLUSTER_TILES = 2
 CLUSTER_UNIT_TILES = 4
+FEWEST_CLUSTER_ROWS, MOST_CLUSTER_ROWS = 9, 16
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -138,7 +138,8 @@ class WarpgroupCut:
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
         pipes = {"WEIGHT_STAGES": self.weight_stages, "COLUMN_STAGES": self.column_stages}
-        return {"TILES": self.tiles, **pipes, "COLUMN_BLOCKS": self.column_blocks, "SPLIT": int(self.split)}
+        unit = {"TILES": self.tiles, "HALF": int(self.outputs < WIDE_OUTPUTS), "SPLIT": int(self.split)}
+        return {**unit, **pipes, "COLUMN_BLOCKS": self.column_blocks}
 
     @property
     def threads(self) -> int:
@@ -172,6 +173,14 @@ def _warpgroup_unit(kind: MatrixKind, rows: int, *, is_full: bool) -> tuple[int,
     return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
 
 
+def _evened(cut: WarpgroupCut, slices: int, sm_count: int) -> WarpgroupCut:
+    """Return the cut with half the outputs a unit where the last of its slices would leave most SMs idle: a slice of
+    half the outputs takes 0.6 of the time.
+    """
+    is_better = 3 * -(-2 * slices // sm_count) < 5 * -(-slices // sm_count)
+    return replace(cut, outputs=TALL_OUTPUTS) if is_better and cut.outputs == WIDE_OUTPUTS else cut
+
+
 def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
     """Return the blocks that a stage of activations may have, those preferred first."""
     if tiles == TALL_TILES:
@@ -188,8 +197,10 @@ def warpgroup_cut(
     unit_outputs, tiles = _warpgroup_unit(kind, rows, is_full=is_full)
     cut = WarpgroupCut(unit_outputs, tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
+    if cut.split:
+        cut = _evened(cut, cut.slices(outputs, rows), sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
-    weight_bytes = unit_outputs // TILE_OUTPUTS * kind.group_bytes
+    weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
     block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
     for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
@@ -327,10 +338,11 @@ def few_cut(
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes 9 to 16 rows: units of 64 outputs for a cluster of two thread blocks, of which a warp
-    takes half for one slice, and the depth of a slice's ring.
+    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of 64 outputs for a cluster of two blocks, of
+    which a warp takes half for one slice, and the depth of a slice's ring.
     """
 
+    tiles: int
     stages: int
     shared_bytes: int
 
@@ -342,7 +354,7 @@ class ClusterCut:
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
         unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
-        return {**unit, "TILES": CLUSTER_TILES, "STAGES": self.stages}
+        return {**unit, "TILES": self.tiles, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -356,13 +368,20 @@ def prefers_clusters(kind: MatrixKind) -> bool:
     return kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum
 
 
-def cluster_cut(kind: MatrixKind, rows: int, shared_bytes: int) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them."""
-    if not FEW_ROWS[-1] < rows <= 8 * CLUSTER_TILES:
+def cluster_cut(
+    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
+) -> ClusterCut | None:
+    """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them, as
+    it does up to 8 rows where the last units would leave many clusters idle.
+    """
+    if not FEWEST_CLUSTER_ROWS <= rows <= MOST_CLUSTER_ROWS:
         return None
-    own_slices = SLICES // CLUSTER_BLOCKS
-    columns_bytes = GROUP_BLOCKS * CLUSTER_TILES * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
+    columns_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
     slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
-    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * CLUSTER_TILES * FRAGMENT_BYTES
+    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
-    return ClusterCut(stages, sums_bytes + stages * slots_bytes) if stages >= FEWEST_STAGES else None
+    cut = ClusterCut(tiles, stages, sums_bytes + stages * slots_bytes)
+    units, clusters = cut.units(outputs), sm_count // CLUSTER_BLOCKS
+    is_even = 20 * units >= 17 * clusters * -(-units // clusters)
+    return cut if stages >= FEWEST_STAGES and (tiles > 1 or is_even) else None
