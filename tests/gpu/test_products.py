@@ -146,7 +146,7 @@ def test_little_shared_memory_gives_the_same_bytes(
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
-@pytest.mark.parametrize("outputs", [41, 137, 6000])
+@pytest.mark.parametrize("outputs", [41, 137, 4200, 6000])
 @pytest.mark.parametrize("name", [*TYPES, "F16"])
 def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
@@ -154,7 +154,7 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
     packed, _ = made(name, outputs, 1056)
     probe = products(gpu, numbers(1, 16, 1056), [packed])
     monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
-    found = {width: probe.rows(range(width)).tobytes() for width in range(9, 17)}
+    found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
     monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width

@@ -37,7 +37,7 @@ MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has."""
 CLUSTER_BLOCKS = 2
 CLUSTER_UNIT_TILES = 4
-FEWEST_CLUSTER_ROWS, MOST_CLUSTER_ROWS = 9, 16
+MOST_CLUSTER_ROWS = 16
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -374,7 +374,7 @@ def cluster_cut(
     """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them, as
     it does up to 8 rows where the last units would leave many clusters idle.
     """
-    if not FEWEST_CLUSTER_ROWS <= rows <= MOST_CLUSTER_ROWS:
+    if rows > MOST_CLUSTER_ROWS:
         return None
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     columns_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)

@@ -1,4 +1,4 @@
-// out = W x (+ bias) of 9 to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
+// out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own,
 // which one warp fills with weights and another with activations; weights are on their way before the kernel ahead has ended. Sums go to
 // the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
