@@ -24,6 +24,7 @@ from decodepool_kernels.cuda.packing import pack_float
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.repack import Repacking
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor, Vector
+from decodepool_kernels.scales import products_of
 from decodepool_sizing.tensor_types import TensorType
 from decodepool_worker.weights.formats import FORMATS
 from decodepool_worker.weights.random_blocks import random_bytes
@@ -86,10 +87,10 @@ class Random:
         made, blocks = FORMATS[self.kind.name], np.frombuffer(raw, np.uint8).reshape(-1, self.kind.block_bytes)
         decoded = made.decode(blocks)
         codes = torch.from_numpy(decoded.codes.astype(np.int16) - np.int16(made.zero))
-        scales = torch.from_numpy(np.ascontiguousarray(decoded.scales).astype(np.float64))
+        scales = torch.from_numpy(np.ascontiguousarray(products_of(decoded.scales)).astype(np.float64))
         values = codes.double().reshape(*scales.shape, -1) * scales[..., None]
         if decoded.minima is not None:
-            values += torch.from_numpy(np.ascontiguousarray(decoded.minima).astype(np.float64))[..., None]
+            values += torch.from_numpy(np.ascontiguousarray(products_of(decoded.minima)).astype(np.float64))[..., None]
         return values.reshape(-1, self.inputs)
 
 
