@@ -23,7 +23,9 @@ PREPARED_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 
 SLICES, UNIT_OUTPUTS, UNIT_ROWS = 8, 256, 64
-"""Slices of a product's sums, and what a unit of a wide product has of outputs and rows, at most."""
+"""Slices of a product's sums, and what a unit of a wide product has of outputs and rows, at most; one of half the
+outputs has up to twice the rows, and no more sums.
+"""
 FEWEST_WIDE_ROWS, FEWEST_SLICES = 24, 5
 """Rows from which on products are wide; slices of a thread block below which each slice is left apart."""
 CHUNK_STATES = 1024

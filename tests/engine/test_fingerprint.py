@@ -76,7 +76,18 @@ def named(engine: Engine, graph: Graph | None = None, backend: Sequence[str] = (
     return stream_fingerprint(engine, graph or recorded(), "w", KVType.F16, backend)
 
 
-NEEDED = ("formats", "matrices", "loader", "sampling", "philox", "detokenizer", "stops", "pieces", "templates")
+NEEDED = (
+    "formats",
+    "scales",
+    "matrices",
+    "loader",
+    "sampling",
+    "philox",
+    "detokenizer",
+    "stops",
+    "pieces",
+    "templates",
+)
 
 
 def test_every_file_between_a_weight_and_a_character_is_named() -> None:

@@ -61,13 +61,13 @@ def test_every_program_of_attention_compiles_with_all_its_switches(name: str) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("outputs", [137, 28672])
+@pytest.mark.parametrize("outputs", [137, 4096, 28672])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_steps_of_the_tensor_cores_are_not_serialised(kind: MatrixKind, outputs: int) -> None:
     """Where registers run out, ptxas has each step wait for the one ahead: right, three times as long, and said in its
     log alone.
     """
-    for rows in (24, 32, 48, 64):
+    for rows in (24, 32, 48, 64, 128):
         cut = warpgroup_cut(kind, [outputs], rows, H200_SMS, H200_SHARED_BYTES)
         assert cut is not None
         assert "serialized" not in log_of("matmul_warpgroup.cu", {**kind.defines(), **cut.defines()}), rows

@@ -32,7 +32,7 @@ WIDTHS, ROWS = (1, 12), 32
 """Rows for which steps are prepared, and the most of a step: one program of products each."""
 ON_GPU = Wanted(192, 4, device="cuda", graphs=False)
 Seam = tuple[ModuleType, str, object]
-NO_CLUSTERS: Seam = (draws, "CLUSTERS_CAPABILITY", 0)
+DRAWN_ALONE: Seam = (draws, "CLUSTERS_CAPABILITY", 0)
 NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
@@ -48,7 +48,7 @@ class Case:
     tiny: Tiny
     kernels: frozenset[str]
     wanted: Wanted = ON_GPU
-    seams: Sequence[Seam] = (NO_CLUSTERS,)
+    seams: Sequence[Seam] = (DRAWN_ALONE,)
 
 
 def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
@@ -60,7 +60,7 @@ CASES = {
     "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw"}),
     IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
     "minima, sums handed on": Case(
-        _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON, NO_CLUSTERS]
+        _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON, DRAWN_ALONE]
     ),
     "scales of 16, q8_0 pages": Case(
         _tiny("Q6_K", "qwen3", head_norms=True),
@@ -71,7 +71,7 @@ CASES = {
         _tiny("BF16", "qwen2", qkv_bias=True), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices"}
     ),
     "no wgmma": Case(
-        _tiny("Q4_1"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[NO_WARPGROUPS, NO_CLUSTERS]
+        _tiny("Q4_1"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[NO_WARPGROUPS, DRAWN_ALONE]
     ),
     "one operation a launch": Case(
         _tiny("F16"),

@@ -17,11 +17,10 @@ from decodepool_sizing.cache_folder import cache_folder
 
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.errors import CannotCompile
+from decodepool_kernels.cuda.registry import HOPPER
 
 SOURCES = Path(__file__).parent / "sources"
 OLDEST_ARCHITECTURE = 80
-HOPPER = "sm_90a"
-"""Compute capability 9.0 with what only it has: products of whole warpgroups, registers given from warp to warp."""
 OPTIONS = ("--std=c++17", "--fmad=false")
 """No contraction: what is fused is written fused, so that every variant of a kernel rounds alike."""
 

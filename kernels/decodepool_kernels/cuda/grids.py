@@ -10,7 +10,6 @@ from decodepool_kernels.cuda.products import SLICES
 SLICE_STRIDE = 1024
 """Inputs after which the slices take their turns again."""
 
-
 Grid = Callable[[int], tuple[int, int]]
 """From the rows of a step to the blocks in x and y."""
 
@@ -33,11 +32,7 @@ class Pairs:
     head_dim: int
     threads: int
 
-    def __call__(self, rows: int) -> tuple[int, int]:
-        """Return the grid of a head a thread."""
-        return self.of(rows, 1)
-
-    def of(self, rows: int, each: int) -> tuple[int, int]:
+    def __call__(self, rows: int, each: int = 1) -> tuple[int, int]:
         """Return the grid of `each` heads a thread."""
         teams = -(-self.heads // each)
         return -(-teams * self.head_dim // (2 * self.threads)), rows

@@ -54,8 +54,7 @@ class MatrixKind:
     @property
     def record_bytes(self) -> int:
         """Bytes of one record."""
-        in_head = self.code_bits == 16 or self.is_factored
-        scales = 0 if in_head else BLOCK_INPUTS // self.sub_block * TILE_OUTPUTS * self.scale_bytes
+        scales = 0 if self.is_factored else self.parts * TILE_OUTPUTS * self.scale_bytes
         return 64 * self.code_bits + scales * (1 + self.has_minimum)
 
     @property
@@ -66,7 +65,7 @@ class MatrixKind:
     @property
     def head_bytes(self) -> int:
         """Bytes before a group's records."""
-        bytes_of_output = GROUP_BLOCKS * BLOCK_INPUTS // self.sub_block + 2
+        bytes_of_output = GROUP_BLOCKS * self.parts + 2
         return TILE_OUTPUTS * bytes_of_output * (1 + self.has_minimum) if self.is_factored else 0
 
     @property
@@ -199,7 +198,7 @@ def _heads(planes: Sequence[Factored], kind: MatrixKind) -> NDArray[np.uint8]:
     """Return the head of each group of 4 blocks: factors [g][plane][output of two][block][part], each a byte more by
     128, then f16 [g][plane][output of two].
     """
-    per_group = GROUP_BLOCKS * BLOCK_INPUTS // kind.sub_block
+    per_group = GROUP_BLOCKS * kind.parts
     factors, units = [], []
     for plane in planes:
         count = plane.factors.shape[1]
@@ -249,8 +248,7 @@ def _nibbles(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 def _lane_scales(plane: NDArray[Any], kind: MatrixKind) -> NDArray[np.uint8]:
     """Return scales or minima as bytes [tile][block][part, g, output of two]."""
-    parts = BLOCK_INPUTS // kind.sub_block
     typed = plane.astype(np.float16 if kind.scale_bytes == 2 else np.float32, copy=False)
-    blocks = plane.shape[1] // parts
-    ordered = typed.reshape(-1, 2, LANE_OUTPUTS, blocks, parts).transpose(0, 3, 4, 2, 1)
+    blocks = plane.shape[1] // kind.parts
+    ordered = typed.reshape(-1, 2, LANE_OUTPUTS, blocks, kind.parts).transpose(0, 3, 4, 2, 1)
     return np.ascontiguousarray(ordered).view(np.uint8).reshape(ordered.shape[0], blocks, -1)

@@ -34,7 +34,7 @@ FEW_ROWS = (1, 2, 4, 8)
 MOST_TEAMS = {1: 3, 2: 2}
 """Teams of `matmul_few` that an SM has registers for, by the tiles that a warp takes at once."""
 MOST_OWN_SUMS = 4
-"""Sums of a slice that a lane of `matmul_few` has."""
+"""Sums of a slice that a lane of `matmul_few` has, at most."""
 CLUSTER_BLOCKS = 2
 CLUSTER_UNIT_TILES = 4
 MOST_CLUSTER_ROWS = 16
@@ -292,8 +292,7 @@ class FewCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        shape = {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams}
-        return {**shape, "HELPERS": int(self.has_helpers), "STAGES": self.stages}
+        return {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -363,7 +362,7 @@ class ClusterCut:
 
 def prefers_clusters(kind: MatrixKind) -> bool:
     """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
-    computes, as of 4 bits and k-quants.
+    computes, as of 4 bits, minima and k-quants.
     """
     return kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum
 

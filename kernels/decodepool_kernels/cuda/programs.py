@@ -41,6 +41,7 @@ FOLD_THREADS = 256
 FEW_CAPABILITY = 90
 CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
+"""Each its own, so that a test can hold one program to its twin."""
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
@@ -56,7 +57,7 @@ ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
 STATIC_SHARED_BYTES = 4096
-"""More than any kernel's own shared arrays."""
+"""More than any product's own shared arrays."""
 
 
 class Programs:
@@ -98,7 +99,7 @@ class Programs:
         kernel, blocks = record.kernel, record.grid(rows)
         if isinstance(record.grid, Pairs):
             each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
-            blocks, defines["EACH"] = record.grid.of(rows, each), each
+            blocks, defines["EACH"] = record.grid(rows, each), each
         room = self._room(blocks) if kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
         if kernel == "fold_quantise" and not narrow:
             kernel, arguments = "quantise", _whole_rows(arguments)
@@ -121,23 +122,23 @@ class Programs:
         kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
-        room = self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         if self._has_warpgroups(rows):
             return self._warpgroups(record, arguments, outputs, rows)
-        wide = wide_cut(kind, outputs, rows, self._gpu.sm_count, room)
+        wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        inputs, sm_count = record.parts[0].matrix.inputs, self._gpu.sm_count
+        inputs = record.parts[0].matrix.inputs
         few = few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
         cluster = cluster_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
             return [self._cluster(record, cluster, arguments, outputs)]
-        cut = product_cut(kind, outputs, rows, sm_count=self._gpu.sm_count, shared_bytes=room)
+        cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
-        blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
+        blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
     def _few(self, record: Record, cut: FewCut, arguments: tuple[Operand, ...], outputs: Sequence[int]) -> Launch:

@@ -17,7 +17,7 @@ from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, quant_kind
 HEAD_DIMS = (16, 32, 64, 80, 96, 128, 256)
 WIDE_HEAD_DIMS = (64, 128)
 TILES = (1, 2)
-ROW_TILES = (1, 2, 4)
+ROW_TILES = (1, 4, 2)
 KINDS = tuple(dict.fromkeys([*(quant_kind(layout) for layout in QUANT_LAYOUTS.values()), F16_KIND, BF16_KIND]))
 """Every way of keeping a tensor-core matrix, once."""
 
@@ -49,7 +49,7 @@ class Kernel:
             yield {**kind, **dict(zip(self.variants, values, strict=True))}
 
     def each_value(self) -> Iterator[dict[str, int]]:
-        """Yield as few variants as show every kind and every value of every define."""
+        """Yield as few variants as show every kind and every value of every define, each beside the others' last."""
         last = {name: values[-1] for name, values in self.variants.items()}
         kinds = self._kinds()
         yield from ({**kind, **last} for kind in kinds)
@@ -63,14 +63,14 @@ class Kernel:
         return [kind.defines() for kind in kinds] if self.has_kinds else [{}]
 
 
-WARPGROUPS = "sm_90a"
-"""The target that has wgmma."""
+HOPPER = "sm_90a"
+"""Compute capability 9.0 with what only it has: products of whole warpgroups, registers given from warp to warp."""
 HELD = {"ITEMS": (1, 4, 8, 14)}
 PLANES = {"PLANES": (2, 3), "CORES": (0, 1), **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
-WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (1, 2, 4)}
-WARPGROUP_CUTS = {"TILES": (3, 4, 6, 8, 16), "HALF": (1, 0), "SPLIT": (0, 1), **WARPGROUP_STAGES}
+WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (4, 2, 1)}
+WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), **WARPGROUP_STAGES}
 PAGES = {"KV_BITS": (8, 16)}
 FOLD_SWITCHES = {"WINDOW": (1, 0), "SINKS": (1, 0)}
 SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
@@ -78,8 +78,7 @@ FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2)
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
-FEW_TEAMS = {"TEAMS": (1, 2, 3), "HELPERS": (1, 0)}
-FEW_CUTS = {"MOST_ROWS": (8, 4, 2, 1), "ROW_TILES": (2, 1), **FEW_TEAMS, "COLUMNS": (64, 256), **STAGES}
+FEW_CUTS = {"MOST_ROWS": (8, 4, 2, 1), "ROW_TILES": (2, 1), "TEAMS": (3, 2, 1), "COLUMNS": (64, 256), **STAGES}
 CLUSTER_CUTS = {"CLUSTER": (2,), "UNIT_TILES": (4,), "ROW_TILES": (2,), "TILES": (1, 2), **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
@@ -98,16 +97,16 @@ KERNELS: dict[str, Kernel] = {
         Kernel("matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS, has_kinds=True),
         Kernel(
             "matmul_few.cu", "W x + b of the dequantised matrix", "matmul", FEW_CUTS,
-            has_kinds=True, is_for_factored=True, only=WARPGROUPS,
+            has_kinds=True, is_for_factored=True, only=HOPPER,
         ),
         Kernel(
             "matmul_cluster.cu", "W x + b of the dequantised matrix", "matmul", CLUSTER_CUTS,
-            has_kinds=True, only=WARPGROUPS,
+            has_kinds=True, only=HOPPER,
         ),
         Kernel("matmul_wide.cu", "W x + b of the dequantised matrix", "matmul", WIDE_CUTS, has_kinds=True),
         Kernel(
             "matmul_warpgroup.cu", "W x + b of the dequantised matrix", "matmul", WARPGROUP_CUTS,
-            has_kinds=True, only=WARPGROUPS,
+            has_kinds=True, only=HOPPER,
         ),
         Kernel("fold_slices.cu", "W x + b, from the sums of slices", "products of whole units", {"PLANES": (2, 3)}),
         Kernel("matmul_f32.cu", "W x + b", "itself at any width", {}),
@@ -119,7 +118,7 @@ KERNELS: dict[str, Kernel] = {
         ),
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
-        Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=WARPGROUPS),
+        Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=HOPPER),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLD_SWITCHES),
         Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", FOLDS),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
@@ -128,7 +127,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("repack.cu", "packing, to the byte", "itself in any slices", {}, has_formats=True),
         Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
         Kernel("draw.cu", "draw_as_device, to the bit", "draw_cluster", {"ITEMS": (1, 126)}),
-        Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only="sm_90a"),
+        Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only=HOPPER),
         Kernel("argmax.cu", "numpy's argmax, to the bit", "itself at any width", {}),
     )
 }  # fmt: skip

@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from decodepool_kernels import scales
 from decodepool_kernels.graph import Graph, Tensor
 from decodepool_sizing.kv import KVType
 
@@ -36,6 +37,7 @@ assert PROBE_TOKENS <= PAGE_TOKENS
 _WORKER = Path(__file__).parents[1]
 STREAM_SOURCES = (
     *sorted((_WORKER / "weights").glob("*.py")),
+    Path(scales.__file__),
     *sorted((_WORKER / "text").glob("*.py")),
     _WORKER / "engine/sampling.py",
     _WORKER / "engine/device_sampling.py",

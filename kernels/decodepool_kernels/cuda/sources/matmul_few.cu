@@ -1,7 +1,7 @@
 // out = W x (+ bias) of up to MOST_ROWS rows (1, 2, 4, or 8 with ROW_TILES 1) and a k-quant on sm_90. A unit is ROW_TILES x 16 outputs and a team's of
 // 8 warps, each with a slice of K: its groups come to a ring of the warp's own, to a slot as soon as the group before there is read. Weights of the
 // first units are on their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take
-// turns to fold a unit's slices in order, y = fma(acc, 2^-e, y), while the others go on. HELPERS 1, for one team an SM: each warp has another beside
+// turns to fold a unit's slices in order, y = fma(acc, 2^-e, y), while the others go on. Where an SM has one team, each warp has a helper beside
 // it, which makes the chains of the later half of each group's blocks and hands them over.
 //
 // Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
@@ -13,6 +13,7 @@
 #include "pipe.cuh"
 #include "step.cuh"
 
+#define HELPERS (TEAMS == 1)
 #define RINGS (SLICES * TEAMS)
 #define WARPS (RINGS * (1 + HELPERS))
 // Of a group: what a tile and a unit take, how far on a slice's next one lies, what is one warp's, what activations take.
