@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import products
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_quantised
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor, Vector
@@ -93,3 +94,15 @@ def test_rotation_takes_the_slices_of_queries_keys_and_values(gpu: Gpu, kind: st
         assert np.isfinite(found).all()
     assert "fold_slices" not in kernels(fused, 64)
     assert kernels(plain, 64).count("fold_slices") == 3
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_rotation_of_many_rows_without_slices_has_the_bytes_of_one_operation_a_launch(
+    gpu: Gpu, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "FEWEST_SLICES", 0)
+    fused, plain = (probe_of(gpu, attended, kind=kind, fused=fused) for fused in (True, False))
+    for width in (127, 128, 256):
+        rows = Rows(range(width), range(8), 70)
+        assert fused.step(rows).tobytes() == plain.step(rows).tobytes(), width
+    assert "fold_slices" not in kernels(plain, 256)

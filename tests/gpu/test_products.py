@@ -118,13 +118,13 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
-@pytest.mark.parametrize("outputs", [137, 7000])
+@pytest.mark.parametrize(("outputs", "inputs"), [(137, 1056), (7000, 1056), (137, 8192)])
 @pytest.mark.parametrize("name", [name for name in TYPES if QUANT_LAYOUTS[name].is_factored])
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
-    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed, _ = made(name, outputs, 1056)
-    probe = products(gpu, numbers(1, 8, 1056), [packed])
+    packed, _ = made(name, outputs, inputs)
+    probe = products(gpu, numbers(1, 8, inputs), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     for width, bytes_of in found.items():
