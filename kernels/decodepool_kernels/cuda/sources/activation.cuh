@@ -1,10 +1,11 @@
 // A row of activations ready for the tensor cores. PLANES 2: x 2^e = hi + lo in f16 under one power of two a (row, slice), which lifts the
 // slice's largest magnitude to [2^13, 2^14). PLANES 3: x = hi + mid + lo in bf16, which needs no scale.
 //
-// Groups of 4 blocks of 32 belong to slices in turn: group i to slice i mod 8, and slice s to warp s of a block of 256 threads.
+// Groups of 4 blocks of 32 belong to slices in turn: group i to slice i mod 8.
 // Layout: [block of 32][8 rows][plane][lane][8 values], lane = 4 (row mod 8) + t holding k = 4t..4t+3 and 16+4t..16+4t+3: B fragments whose
 // hardware index 2t+e is k = 4t+e, and 8+2t+e is k = 4t+2+e. With CORES, for wgmma: [block of 32][8 rows][plane][row][4 chunks of
-// 8 values], a chunk 8 hardware indices of a half of k; chunks are exchanged by row: chunk c stands at c ^ (row / 2 mod 4). Then 1 / 2^e as [slice][row], then sums of each 16 values as [block][row][2].
+// 8 values], a chunk 8 hardware indices of a half of k; chunks are exchanged by row: chunk c stands at c ^ (row / 2 mod 4). Then 1 / 2^e as
+// [slice][row], then sums of each 16 values as [block][row][2].
 #pragma once
 #include "common.cuh"
 

@@ -19,7 +19,7 @@
 // A reading warp is done with a slot that the tensor cores alone have read.
 DEVICE void give_back(const TilePipe& pipe) {
   __syncwarp();
-  if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(pipe.filled() + 8) : "memory");
+  if ((threadIdx.x & 31) == 0) arrive(pipe.filled() + 8);
 }
 
 // A unit's total and whose turn it is: a thread reads and writes its own places only, so a warp has a turn of its own. Turns pass late, behind products:

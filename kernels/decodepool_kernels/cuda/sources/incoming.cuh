@@ -109,7 +109,7 @@ struct Incoming {
     wait_barrier(units.filled() + 8, units.phase ^ 1);
     Asked& asked = shared.asked[units.stage];
     asked.unit = unit;
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(units.filled()), "r"(columns * HEAD_DIM * 4) : "memory");
+    arrive_expecting(units.filled(), columns * HEAD_DIM * 4);
     for (int column = 0; column < columns; column++)
       copy_run(shared_address(asked.queries[column]), g.query(unit, column), HEAD_DIM * 4, units.filled(), GOES_FIRST);
     units.pass();

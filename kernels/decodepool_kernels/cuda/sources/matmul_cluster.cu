@@ -1,6 +1,6 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
-// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own,
-// which one warp fills with weights and another with activations; weights are on their way before the kernel ahead has ended. Sums go to
+// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
+// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Sums go to
 // the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
@@ -131,10 +131,10 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By one warp: y of the outputs that this block owns. After the last unit nobody is told: the other blocks may have ended.
+  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word reaches it.
   METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
-    if (lane == 0) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(there), "r"(OWN_SUMS * 16) : "memory");
+    if (lane == 0) arrive_expecting(there, OWN_SUMS * 16);
     float2 down[TILES][SLICES];
     UNROLL for (int n = 0; n < TILES; n++)
       UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));

@@ -201,7 +201,7 @@ struct Feed {
     if (unit >= p.units()) return;
     const int tile_bytes = group_bytes(min(GROUP_BLOCKS, left)), bytes = ROW_TILES * tile_bytes;
     if (is_elected()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(pipe.filled()), "r"(bytes) : "memory");
+      arrive_expecting(pipe.filled(), bytes);
       copy_run(pipe.slot(), pair + (ROW_TILES == 1 ? p.at(unit).tile % 2 * tile_bytes : 0), bytes, pipe.filled(), GOES_FIRST);
     }
     pair += NEXT_RUN;
@@ -227,7 +227,7 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   Feed feed = {nullptr, most > 0 && !is_helper ? first_unit : p.units(), 0};
   feed.find(parts, p, slice);
   if (lane == 0 && !is_helper) {
-    weights.set(32);
+    weights.set(32);  // a slot's second barrier is for the helper's lanes: who reads a slot fills it anew, and needs none
     if (slice == 0) sums_pipe.set(1, 32 * SLICES);
   }
   __syncwarp();

@@ -4,7 +4,8 @@
 //
 // The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
 // shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
-// a slice's sums go to `partials` [slice][row][output] instead, for fold_slices.
+// a slice's sums go to `partials` [slice][row][output] instead, for who takes them or fold_slices. HALF: units have 128 outputs, as tall ones
+// have, and those of slices left apart where the last of 256 would leave most SMs idle.
 #define UNIT_OUTPUTS (TILES > 8 || HALF ? 128 : 256)
 #define PLACE_OUTPUTS 256  // slices left apart lie as they do for who takes them, whatever a unit has
 #include "fold.cuh"

@@ -1,6 +1,7 @@
 // The product of many rows: 8 warps a block, each with 32 of its 256 outputs and all of its 8 TILES rows, which pass
 // through shared memory with the weights. A warp sums slice after slice, so its bits are those of matmul. Where a product has few
-// outputs a unit is one slice only (SPLIT): its sums go to `partials` [slice][row][output], for fold_slices.
+// outputs a unit is one slice only (SPLIT): its sums go to `partials` [slice][row][output], for who takes them or
+// fold_slices.
 #define UNIT_OUTPUTS 256
 #include "fold.cuh"
 #include "parts.cuh"
@@ -97,8 +98,7 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
         const u8* stage = shared + ring.take();
         for (int q = 0; q < count; q++) {
           Record w[WARP_TILES];
-          UNROLL for (int r = 0; r < WARP_TILES; r++)
-            {
+          UNROLL for (int r = 0; r < WARP_TILES; r++) {
             const u8* from = stage + warp * PAIR_BYTES + r * group_bytes(count);
             w[r].load(Head(from, g), from, q, lane, offset);
           }

@@ -11,6 +11,11 @@ DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init
 
 DEVICE void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 
+// Arrive, and have the barrier wait for so many bytes besides.
+DEVICE void arrive_expecting(u32 barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
 // What a thread has read with its own instructions comes before any copy that is asked for once its warp has met.
 DEVICE void end_plain_reads() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -48,12 +53,12 @@ template <int stages, int slot_bytes> struct Pipe {
   // The copying side's turn begins, by one thread: the slot is free, and will hold so many bytes.
   METHOD void claim(int bytes) const {
     wait_barrier(filled() + 8, phase ^ 1);
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(filled()), "r"(bytes) : "memory");
+    arrive_expecting(filled(), bytes);
   }
 
   METHOD void wait() const { wait_barrier(filled(), phase); }
 
-  // A reading warp is done with the slot, which its own instructions read, or the tensor cores alone.
+  // A reading warp is done with the slot; read_plainly where its own instructions read it, and the copy engine fills it next.
   template <bool read_plainly> METHOD void give_back() {
     if (read_plainly) end_plain_reads();
     __syncwarp();

@@ -1,6 +1,7 @@
 // A ring of slots in shared memory that a warp or a block fills in the background and reads in order. Copies are asked for
 // by teams of `threads`: on sm_90 and up a team's first thread asks the copy engine for a whole run, and a barrier a slot,
-// kept by the leader, tells when all are there; before, a team's threads copy a run piece by piece. Readers fence before they meet: a run may land in a slot only after ordinary reads of it are over.
+// kept by the leader, tells when all are there; before, a team's threads copy a run piece by piece. Readers fence before they meet: a run may land in a
+// slot only after ordinary reads of it are over.
 #pragma once
 #include "common.cuh"
 

@@ -143,7 +143,7 @@ DEVICE void widen_half(u32 tile, const u8* raw, int is_values) {
 
 DEVICE void ask_half(RawPipe& raw, Halves& halves) {
   if (threadIdx.x % FEED_THREADS == 0) {
-    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(raw.filled()), "r"(HALF_BYTES) : "memory");
+    arrive_expecting(raw.filled(), HALF_BYTES);
     copy_run(raw.slot(), halves.next(), HALF_BYTES, raw.filled(), STAYS);
   } else {
     halves.next();
@@ -164,7 +164,7 @@ DEVICE void bring_pages(TilePipe tiles, Halves halves, RawPipe raw, const u8* ra
     widen_half(tiles.slot(), raw_slots + raw.stage * HALF_BYTES, half & 1);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(tiles.filled()) : "memory");
+    if ((threadIdx.x & 31) == 0) arrive(tiles.filled());
     tiles.pass(), raw.pass();
   }
 }
