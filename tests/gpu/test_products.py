@@ -154,6 +154,7 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
     packed, _ = made(name, outputs, 1056)
     probe = products(gpu, numbers(1, 16, 1056), [packed])
     monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
+    monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
     monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
     for width, bytes_of in found.items():

@@ -175,6 +175,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
     for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
   }
+  __syncwarp();
   meet_blocks();
   let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
