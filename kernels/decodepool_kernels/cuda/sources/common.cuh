@@ -72,12 +72,6 @@ DEVICE void multiply_bf16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
 
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
-DEVICE float4 shared_float4(u32 address) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
-  return v;
-}
-
 template <class T> DEVICE T shared_at(u32 address);
 template <> METHOD u16 shared_at<u16>(u32 address) {
   u16 v;
@@ -102,6 +96,11 @@ template <> METHOD uint2 shared_at<uint2>(u32 address) {
 template <> METHOD uint4 shared_at<uint4>(u32 address) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
+  return v;
+}
+template <> METHOD float4 shared_at<float4>(u32 address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address));
   return v;
 }
 

@@ -143,7 +143,7 @@ struct Meeting {
       UNROLL for (int n = 0; n < TILES; n++) {
         float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
         UNROLL for (int s = 0; s < SLICES; s++) {
-          const float4 sum = shared_float4(sums_of(s, tile, n));
+          const float4 sum = shared_at<float4>(sums_of(s, tile, n));
           v = make_float4(fmaf(sum.x, down[n][s].x, v.x), fmaf(sum.y, down[n][s].y, v.y), fmaf(sum.z, down[n][s].x, v.z), fmaf(sum.w, down[n][s].y, v.w));
         }
         y[tile][n] = v;

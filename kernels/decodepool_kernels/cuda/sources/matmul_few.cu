@@ -138,7 +138,7 @@ DEVICE void fold_group(OwnSums& acc, const Own& own, const WeightPipe& pipe, u32
   const Scales scales(pipe.slot() + own.tile * tile_bytes, own);
   float part_sums[OWN_ROWS][GROUP_PARTS];
   UNROLL for (int n = 0; HAS_MINIMUM && n < OWN_ROWS; n++)
-    UNROLL for (int part = 0; part < PARTS; part++) *(float4*)(part_sums[n] + 4 * part) = shared_float4(rows.sums + ((own.row + n) * PARTS + part) * 16);
+    UNROLL for (int part = 0; part < PARTS; part++) *(float4*)(part_sums[n] + 4 * part) = shared_at<float4>(rows.sums + ((own.row + n) * PARTS + part) * 16);
   Chains chains;
   make_chains(chains, own, pipe.slot(), 0, tile_bytes, rows, offset);
   add_chains(acc, chains, 0, scales, part_sums);

@@ -119,7 +119,7 @@ template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Reco
 #if HAS_MINIMUM
       float sums[4];
       Columns x;
-      x.sums = shared_float4(from + PLANES_BYTES + (n * 8 + 2 * (threadIdx.x & 3)) * 8);
+      x.sums = shared_at<float4>(from + PLANES_BYTES + (n * 8 + 2 * (threadIdx.x & 3)) * 8);
       part_sums(sums, x, part);
       add_scaled(acc[n], sums, w.scales[1][part]);
 #endif
