@@ -109,14 +109,18 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--limit", type=float, default=600)
     options = parser.parse_args()
-    work = [one for one in product(options.tools or TOOLS, TESTS) if one not in UNFIT]
+    every = list(product(options.tools or TOOLS, TESTS))
+    work, unfit = [one for one in every if one not in UNFIT], [one for one in every if one in UNFIT]
     with ThreadPoolExecutor(options.jobs) as jobs:
         outcomes = list(jobs.map(lambda one: run(one[0], one[1], options.limit), work))
     for tool in dict.fromkeys(tool for tool, _ in work):
         results = [asdict(outcome) for outcome in outcomes if outcome.tool == tool]
-        report = {**provenance(card()), "results": results}
+        not_run = [test for of, test in unfit if of == tool]
+        report = {**provenance(card()), "results": results, "not_run": not_run}
         (options.out / f"h200-sanitizer-{tool}.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(told(outcomes), flush=True)
+    print(
+        told(outcomes), *(f"{tool} {test}: did not run, the tool cannot" for tool, test in unfit), sep="\n", flush=True
+    )
     return 0 if all(outcome.clean for outcome in outcomes) else 1
 
 
