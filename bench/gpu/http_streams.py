@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from decodepool_cli.measuring import copy_context, time_decode, time_prefill
+from decodepool_cli.measuring import GREEDY, Decoding, time_prefill
 from decodepool_cli.provenance import provenance
 from decodepool_sizing.api_keys import ApiKeys
 from decodepool_sizing.kv import pages
@@ -56,21 +56,31 @@ def vocabulary() -> dict[str, object]:
     }
 
 
-def bare_step_seconds(loaded: Loaded, streams: int) -> float:
-    """The median step of as many sessions at the middle of what the streams hold, without a server."""
-    each, context = pages(CONTEXT), PROMPT + DRAWN // 2
+def bare_tokens_per_second(loaded: Loaded, streams: int) -> float:
+    """The engine's own rate over what the streams do, as warm as they leave it: all prompts, then as many tokens drawn."""
+    each = pages(CONTEXT)
     tables = [list(range(i * each, (i + 1) * each)) for i in range(streams)]
-    time_prefill(loaded.engine, tables[0], [(i * 7919 + 17) % VOCABULARY for i in range(context)], runs=1)
-    for table in tables[1:]:
-        copy_context(loaded.engine, tables[0], table, context)
-    return time_decode(loaded.engine, tables, context).median
+    for index, table in enumerate(tables):
+        time_prefill(loaded.engine, table, prompt(index), runs=1)
+    decoding = Decoding(loaded.engine, tables, PROMPT, GREEDY)
+    began = time.perf_counter()
+    for _ in range(DRAWN):
+        decoding.step()
+    seconds = time.perf_counter() - began
+    decoding.finish()
+    return streams * DRAWN / seconds
+
+
+def prompt(index: int) -> list[int]:
+    """A stream's own tokens."""
+    return [(i * 7919 + 17 + index) % VOCABULARY for i in range(PROMPT)]
 
 
 @dataclass
 class Found:
     """What the run is about, as its threads learn it."""
 
-    step_seconds: float = 0.0
+    bare_tokens_per_second: float = 0.0
     gpu: Mapping[str, str | int] = field(default_factory=dict)
     report: dict[str, Any] | None = None
 
@@ -83,7 +93,7 @@ def serve(weights: str, streams: int, found: Found) -> None:
         loaded = open_named_shape(SHAPE, weights, Wanted(CONTEXT, streams, device="cuda"))
         assert loaded.gpu is not None
         found.gpu = loaded.gpu.described()
-        found.step_seconds = bare_step_seconds(loaded, streams)
+        found.bare_tokens_per_second = bare_tokens_per_second(loaded, streams)
         return served_from(replace(loaded, metadata={**loaded.metadata, **vocabulary()}), SHAPE, service)
 
     def announce(_: Served) -> None:
@@ -120,8 +130,7 @@ async def read_streams(url: str, streams: int) -> dict[str, Any]:
 
 async def filled(http: aiohttp.ClientSession, index: int) -> str:
     """Make a session and wait until its prompt is evaluated; return its id."""
-    tokens = [(i * 7919 + 17 + index) % VOCABULARY for i in range(PROMPT)]
-    async with http.post("/v1/sessions", json={"tokens": tokens, "temperature": 0}) as answer:
+    async with http.post("/v1/sessions", json={"tokens": prompt(index), "temperature": 0}) as answer:
         session: dict[str, Any] = await answer.json()
     while session["state"] != "idle":
         await asyncio.sleep(0.1)
@@ -152,7 +161,7 @@ def main() -> None:
     found = Found()
     serve(options.weights, options.streams, found)
     assert found.report is not None, "the client failed"
-    bare = options.streams / found.step_seconds
+    bare = found.bare_tokens_per_second
     report = {
         **provenance(found.gpu),
         "model": f"{SHAPE} {options.weights}",
