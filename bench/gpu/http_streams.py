@@ -57,7 +57,7 @@ def vocabulary() -> dict[str, object]:
 
 
 def bare_tokens_per_second(loaded: Loaded, streams: int) -> float:
-    """The engine's own rate over what the streams do, as warm as they leave it: all prompts, then as many tokens drawn."""
+    """The engine's own rate over what the streams do, as warm: all prompts, then as many tokens drawn."""
     each = pages(CONTEXT)
     tables = [list(range(i * each, (i + 1) * each)) for i in range(streams)]
     for index, table in enumerate(tables):
