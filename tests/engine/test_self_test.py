@@ -54,7 +54,7 @@ class Rows:
 def test_rows_that_are_the_same_in_every_company_pass() -> None:
     engine = Rows(pages=100, slots=40)
     require_same_bits(engine, "a GPU")
-    assert engine.steps == [1] * TOKENS + [16, 32, 64, 128, 256]
+    assert engine.steps == [1] * TOKENS + [2] * 8 + [4] * 4 + [8] * 2 + [16, 32, 64, 128, 256]
 
 
 @pytest.mark.parametrize(("pages", "slots", "max_rows"), [(1, 1, 256), (3, 1, 256), (50, 2, 40), (50, 50, 16)])
@@ -64,7 +64,7 @@ def test_a_small_plan_is_tested_with_what_it_has(pages: int, slots: int, max_row
     assert engine.steps[-1] == 16 * 2 ** (min(pages, max_rows // 16).bit_length() - 1)
 
 
-@pytest.mark.parametrize("rows", [16, 64, 256])
+@pytest.mark.parametrize("rows", [2, 8, 16, 64, 256])
 def test_a_row_that_depends_on_its_company_is_told(rows: int) -> None:
     with pytest.raises(GpuFault, match=f"a GPU: a row has other bits among {rows} rows than alone"):
         require_same_bits(Rows(pages=100, slots=40, wrong_from=rows), "a GPU")
