@@ -85,7 +85,7 @@ DEVICE void copy_columns(ColumnPipe& pipe, const Activation& a, const Product& p
       for (int i = 0; i < count; i++) {
         const u32 target = pipe.slot() + i * COLUMN_BYTES;
         copy_run(target, fragments_at(a, first + i, at.row_tile), PLANES_BYTES, pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(target + PLANES_BYTES, a.sums + ((size_t)(first + i) * a.columns + at.row_tile * 8) * 2, UNIT_COLUMNS * 8, pipe.filled(), STAYS);
+        if (HAS_MINIMUM) copy_run(target + PLANES_BYTES, block_sums_at(a, first + i, at.row_tile * 8), UNIT_COLUMNS * 8, pipe.filled(), STAYS);
       }
       pipe.pass();
     }
