@@ -19,8 +19,10 @@
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
-#define SUMS_BYTES (HAS_MINIMUM * (TILES > 8 ? 1024 : 512))  // of which 8 a row are filled
+#define SUMS_BYTES (HAS_MINIMUM * !GROUP_CHAINS * (TILES > 8 ? 1024 : 512))  // of a block, of which 8 a row are filled
+#define GROUP_SUMS_BYTES (HAS_MINIMUM * GROUP_CHAINS * (TILES + 1) / 2 * 512)  // of a group, in its last stage
 #define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
+#define STAGE_BYTES (COLUMN_BLOCKS * COLUMN_BYTES + GROUP_SUMS_BYTES)
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
 #if CODE_BITS == 16
 #define EACH_BLOCK _Pragma("unroll 1")  // unrolled, registers run out, and ptxas waits for every step of the tensor cores by itself
@@ -29,7 +31,7 @@
 #endif
 
 typedef Pipe<WEIGHT_STAGES, PAIRS * PAIR_BYTES> WeightPipe;
-typedef Pipe<COLUMN_STAGES, COLUMN_BLOCKS * COLUMN_BYTES> ColumnPipe;
+typedef Pipe<COLUMN_STAGES, STAGE_BYTES> ColumnPipe;
 
 // A block's share of the run. Units are taken from the last to the first: the one whose later slices are another block's comes first.
 struct Share {
@@ -81,11 +83,13 @@ DEVICE void copy_columns(ColumnPipe& pipe, const Activation& a, const Product& p
     const int past = min(p.blocks, (group + 1) * GROUP_BLOCKS);
     for (int first = group * GROUP_BLOCKS; first < past; first += COLUMN_BLOCKS) {
       const int count = min(COLUMN_BLOCKS, past - first);
-      pipe.claim(count * (PLANES_BYTES + HAS_MINIMUM * UNIT_COLUMNS * 8));
+      const bool is_last = GROUP_SUMS_BYTES > 0 && first + count == past;
+      pipe.claim(count * (PLANES_BYTES + (SUMS_BYTES > 0) * UNIT_COLUMNS * 8) + is_last * TILES * 256);
+      if (is_last) copy_run(pipe.slot() + COLUMN_BLOCKS * COLUMN_BYTES, group_sums_at(a, group, at.row_tile), TILES * 256, pipe.filled(), STAYS);
       for (int i = 0; i < count; i++) {
         const u32 target = pipe.slot() + i * COLUMN_BYTES;
         copy_run(target, fragments_at(a, first + i, at.row_tile), PLANES_BYTES, pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(target + PLANES_BYTES, a.sums + ((size_t)(first + i) * a.columns + at.row_tile * 8) * 2, UNIT_COLUMNS * 8, pipe.filled(), STAYS);
+        if (SUMS_BYTES > 0) copy_run(target + PLANES_BYTES, a.sums + ((size_t)(first + i) * a.columns + at.row_tile * 8) * 2, UNIT_COLUMNS * 8, pipe.filled(), STAYS);
       }
       pipe.pass();
     }
@@ -98,6 +102,9 @@ DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count)
   return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * group_bytes(count);
 }
 
+#if GROUP_CHAINS
+#include "group_chain.cuh"
+#else
 // acc += a block: its records times the rows at `from`, which is `rows` to the tensor cores. `ahead` runs while they work.
 template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 rows, u32 offset, Ahead ahead) {
   UNROLL for (int part = 0; part < PARTS; part++) {
@@ -108,7 +115,7 @@ template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Reco
         multiply_group(s, w.codes + 4 * half, tiles_at(rows + (plane * FRAGMENT_BYTES + half * 32) / 16), plane > 0 || (PARTS == 1 && half > 0));
     commit_steps();
     if (part == PARTS - 1) ahead();
-    await_steps();
+    await_steps<0>();
     hold(w.codes, offset);
     UNROLL for (int n = 0; n < TILES; n++) {
 #if CODE_BITS == 16
@@ -186,6 +193,8 @@ struct Way {
     weights.give_back<true>();
   }
 };
+
+#endif
 
 // Sums handed from the block whose share ends within a unit to the one that goes on, each warp's by itself: who waits, waits for blocks before it.
 struct Handover {
@@ -275,7 +284,7 @@ DEVICE void take_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u3
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, u32* flags) {
   extern __shared__ __align__(1024) u8 shared[];  // and no other: it begins on 1024 bytes
-  const u8* weight_slots = shared + COLUMN_STAGES * COLUMN_BLOCKS * COLUMN_BYTES;
+  const u8* weight_slots = shared + COLUMN_STAGES * STAGE_BYTES;
   u64* barriers = (u64*)(weight_slots + WEIGHT_STAGES * PAIRS * PAIR_BYTES);
   float4* totals = (float4*)(barriers + 2 * (WEIGHT_STAGES + COLUMN_STAGES));
   WeightPipe weight_pipe(weight_slots, barriers);

@@ -43,7 +43,13 @@ DEVICE u32 rows_at(u32 address) { return (address & 0x3ffff) >> 4 | 1u << 16; }
 // The same with how far on the next 8 rows lie: behind all planes of these.
 DEVICE u64 tiles_at(u32 rows) { return (u64)rows | (u64)((u32)(PLANES * 512) >> 4 | 2u << 30) << 32; }
 
+// Where a group's sums lie: cores of 8 rows x 8 halves, hi and lo of 8 rows side by side.
+DEVICE u64 sums_at(u32 address) { return (u64)((address & 0x3ffff) >> 4 | 128u >> 4 << 16) | (u64)(256u >> 4) << 32; }
+
 DEVICE void begin_steps() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void hold(const u32 (&a)[4], u32 never_one) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %4, 1; @p st.shared.v4.b32 [%4], {%0,%1,%2,%3};}" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(never_one) : "memory");
+}
 DEVICE void commit_steps() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 // The registers of a step's weights are read until it is over, which the compiler does not know: with this after it they stay.
@@ -52,4 +58,5 @@ DEVICE void hold(const u32 (&a)[8], u32 never_one) {
                ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(never_one) : "memory");
 }
 
-DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+// Wait until at most `pending` of the warpgroup's committed steps are under way.
+template <int pending> DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
