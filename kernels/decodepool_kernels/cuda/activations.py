@@ -1,11 +1,15 @@
-"""How a quantised activation lies: planes of its values, scales of 8 slices, sums of halves of blocks."""
+"""How a quantised activation lies: planes of its values, scales of 8 slices, sums of halves of blocks in whole groups."""
 
 from __future__ import annotations
 
-from decodepool_kernels.cuda.products import SLICES
+from decodepool_sizing.layouts import BLOCK_INPUTS
+
+from decodepool_kernels.cuda.products import GROUP_BLOCKS, SLICES
 
 PLANE_BYTES = 2
 """Of a value in one plane."""
+GROUP_SUM_BYTES = 32
+"""Of a row's sums over one group: 8 halves of blocks, each an f32 or two f16."""
 
 
 def scales_at(inputs: int, columns: int, planes: int) -> int:
@@ -15,5 +19,6 @@ def scales_at(inputs: int, columns: int, planes: int) -> int:
 
 def activation_bytes(inputs: int, columns: int, planes: int) -> int:
     """Return the bytes of an activation of `columns` rows of `inputs` values."""
-    scales, sums = SLICES * columns * 4, inputs // 16 * columns * 4
+    groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
+    scales, sums = SLICES * columns * 4, groups * columns * GROUP_SUM_BYTES
     return scales_at(inputs, columns, planes) + scales + sums

@@ -103,7 +103,7 @@ class Programs:
         room = self._room(blocks) if kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
         if kernel == "fold_quantise" and not narrow:
             kernel, arguments = "quantise", _whole_rows(arguments)
-            defines = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
+            defines = {name: defines[name] for name in ("PLANES", "SUMS", "CORES", "ITEMS")}
         function = self._library.function(kernel, defines, record.threads, room)
         return [Launch(kernel, function, blocks, arguments)]
 

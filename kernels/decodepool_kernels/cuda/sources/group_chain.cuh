@@ -4,14 +4,12 @@
 
 // What the end of a group needs of its head, which is given back before.
 struct GroupEnd {
-  float units[SCALE_PLANES][2];
+  float2 units[SCALE_PLANES];
   u32 minima[4];
 
   METHOD void load(const u8* from) {
-    const int g = (threadIdx.x & 31) >> 2;
-    const Head head(from, g);
-    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++)
-      UNROLL for (int i = 0; i < 2; i++) units[plane][i] = head.units[plane][i];
+    const Head head(from, (threadIdx.x & 31) >> 2);
+    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) units[plane] = head.unit_pair(plane);
 #if HAS_MINIMUM
     UNROLL for (int i = 0; i < 2; i++) minima[i] = minima[2 + i] = head.minima(i, threadIdx.x & 3);
 #endif
@@ -31,22 +29,18 @@ struct Way {
     columns.wait();
   }
 
-  METHOD void widen_block(u32 (&codes)[8], const Head& head, const u8* from, int q) const {
-    widen(codes, *(const Words*)(from + HEAD_BYTES + q * RECORD_BYTES + (threadIdx.x & 31) * sizeof(Words)), head.factors(q), offset);
-  }
-
   // Sets the steps of block q going.
-  METHOD void multiply_block(float (&s)[TILES][4], const u32 (&codes)[8], int q) const {
+  METHOD void multiply_block(float (&s)[TILES][4], const Record& w, int q) const {
     const u32 at = rows + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16);
     begin_steps();
     UNROLL for (int plane = 0; plane < PLANES; plane++)
       UNROLL for (int half = 0; half < 2; half++)
-        multiply_group(s, codes + 4 * half, tiles_at(at + (plane * FRAGMENT_BYTES + half * 32) / 16), q > 0 || plane > 0 || half > 0);
+        multiply_group(s, w.codes + 4 * half, tiles_at(at + (plane * FRAGMENT_BYTES + half * 32) / 16), q > 0 || plane > 0 || half > 0);
     commit_steps();
   }
 
-  METHOD void fold(float (&acc)[TILES][4], const float (&s)[TILES][4], const float (&unit)[2]) const {
-    UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], make_float2(unit[0], unit[1]));
+  METHOD void fold(float (&acc)[TILES][4], const float (&s)[TILES][4], float2 unit) const {
+    UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], unit);
   }
 
   // The chain s has come; its last stage of columns is at hand.
@@ -54,7 +48,7 @@ struct Way {
     fold(acc, s, end.units[0]);
 #if HAS_MINIMUM
     begin_steps();
-    multiply_group(s, end.minima, sums_at(__shfl_sync(~0u, columns.slot(), 0) + COLUMN_BLOCKS * COLUMN_BYTES), 0);
+    multiply_group(s, end.minima, sums_at(__shfl_sync(~0u, columns.slot(), 0) + STAGE_SUMS), 0);
     commit_steps();
     await_steps<0>();
     hold(end.minima, offset);
@@ -67,12 +61,12 @@ struct Way {
   METHOD void sum(float (&acc)[TILES][4], int slice, int blocks) {
     int left = blocks - slice * GROUP_BLOCKS;
     if (left <= 0) return;
-    const int g = (threadIdx.x & 31) >> 2;
+    const int lane = threadIdx.x & 31;
     weights.wait();
     const u8* from = own_records(slots, weights, min(GROUP_BLOCKS, left));
-    Head head(from, g);
-    u32 codes[2][8];
-    widen_block(codes[0], head, from, 0);
+    Head head(from, lane >> 2);
+    Record w[2];
+    w[0].load(head, from, 0, lane, offset);
     for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) {
       const int after = left - SLICES * GROUP_BLOCKS;
       float s[TILES][4];
@@ -80,15 +74,15 @@ struct Way {
       u32 used = 0;
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q % COLUMN_BLOCKS == 0) wait_columns();
-        multiply_block(s, codes[q % 2], q);
+        multiply_block(s, w[q % 2], q);
         if (q > 0) {
           await_steps<1>();
-          hold(codes[1 - q % 2], offset);
+          hold(w[1 - q % 2].codes, offset);
           if (q % COLUMN_BLOCKS == 0) give_back_slot(used);
         }
         if (q + 1 < GROUP_BLOCKS) {
           if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) used = columns.leave();
-          widen_block(codes[1 - q % 2], head, from, q + 1);
+          w[1 - q % 2].load(head, from, q + 1, lane, offset);
           continue;
         }
         end.load(from);
@@ -96,11 +90,11 @@ struct Way {
         if (after <= 0) continue;
         weights.wait();
         from = own_records(slots, weights, min(GROUP_BLOCKS, after));
-        head = Head(from, g);
-        widen_block(codes[0], head, from, 0);
+        head = Head(from, lane >> 2);
+        w[0].load(head, from, 0, lane, offset);
       }
       await_steps<0>();
-      hold(codes[1], offset);
+      hold(w[1].codes, offset);
       end_group(acc, s, end);
     }
     if (left > 0) sum_short(acc, from, left);
@@ -112,12 +106,12 @@ struct Way {
     GroupEnd end;
     const Head head(from, (threadIdx.x & 31) >> 2);
     _Pragma("unroll 1") for (int q = 0; q < count; q++) {
-      u32 codes[8];
+      Record w;
       if (q % COLUMN_BLOCKS == 0) wait_columns();
-      widen_block(codes, head, from, q);
-      multiply_block(s, codes, q);
+      w.load(head, from, q, threadIdx.x & 31, offset);
+      multiply_block(s, w, q);
       await_steps<0>();
-      hold(codes, offset);
+      hold(w.codes, offset);
       if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1 && q + 1 < count) columns.give_back<false>();
     }
     end.load(from);

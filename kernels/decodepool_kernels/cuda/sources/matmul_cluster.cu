@@ -74,7 +74,7 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const int row_tile = p.at(unit).row_tile;
     const u8* planes = fragments_at(a, block, row_tile);
-    const float* sums = a.sums + (size_t)block * 2 * a.columns + row_tile * 16;
+    const float* sums = block_sums_at(a, block, row_tile * 8);
     for (int visit = 0; visit < p.blocks; visit += far) {
       own.claim(blocks_of(visit + block - own.piece, p.blocks) * (PLANES_BYTES + SUMS_BYTES));
       if (own.is_there && visit + block < p.blocks) {

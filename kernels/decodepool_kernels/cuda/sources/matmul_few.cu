@@ -71,7 +71,7 @@ struct Rows {
     commit_copies();
     for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
       const int row = i % MOST_ROWS, block = i / MOST_ROWS;
-      const float2 pair = row < rows && block < blocks ? *(const float2*)(a.sums + (block * COLUMNS + row) * 2) : make_float2(0.f, 0.f);
+      const float2 pair = row < rows && block < blocks ? *(const float2*)block_sums_at(a, block, row) : make_float2(0.f, 0.f);
       const u32 to = sums + ((block / GROUP_BLOCKS * MOST_ROWS + row) * GROUP_BLOCKS + block % GROUP_BLOCKS) * (PARTS * 4);
       put_shared(to, PARTS == 1 ? __fadd_rn(pair.x, pair.y) : pair.x);
       if (PARTS == 2) put_shared(to + 4, pair.y);

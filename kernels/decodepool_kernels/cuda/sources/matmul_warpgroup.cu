@@ -19,10 +19,10 @@
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
-#define SUMS_BYTES (HAS_MINIMUM * !GROUP_CHAINS * (TILES > 8 ? 1024 : 512))  // of a block, of which 8 a row are filled
-#define GROUP_SUMS_BYTES (HAS_MINIMUM * GROUP_CHAINS * (TILES + 1) / 2 * 512)  // of a group, in its last stage
-#define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
-#define STAGE_BYTES (COLUMN_BLOCKS * COLUMN_BYTES + GROUP_SUMS_BYTES)
+#define BLOCK_SUMS_BYTES (SUMS == 1 ? (TILES > 8 ? 1024 : 512) : 0)  // of which 8 a row are filled
+#define COLUMN_BYTES (PLANES_BYTES + BLOCK_SUMS_BYTES)
+#define STAGE_SUMS (COLUMN_BLOCKS * COLUMN_BYTES)  // where those of a group lie in the last of its stages
+#define STAGE_BYTES (STAGE_SUMS + (SUMS == 2 ? (TILES + 1) / 2 * 512 : 0))
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
 #if CODE_BITS == 16
 #define EACH_BLOCK _Pragma("unroll 1")  // unrolled, registers run out, and ptxas waits for every step of the tensor cores by itself
@@ -83,13 +83,13 @@ DEVICE void copy_columns(ColumnPipe& pipe, const Activation& a, const Product& p
     const int past = min(p.blocks, (group + 1) * GROUP_BLOCKS);
     for (int first = group * GROUP_BLOCKS; first < past; first += COLUMN_BLOCKS) {
       const int count = min(COLUMN_BLOCKS, past - first);
-      const bool is_last = GROUP_SUMS_BYTES > 0 && first + count == past;
-      pipe.claim(count * (PLANES_BYTES + (SUMS_BYTES > 0) * UNIT_COLUMNS * 8) + is_last * TILES * 256);
-      if (is_last) copy_run(pipe.slot() + COLUMN_BLOCKS * COLUMN_BYTES, group_sums_at(a, group, at.row_tile), TILES * 256, pipe.filled(), STAYS);
+      const int sums_bytes = SUMS == 2 && first + count == past ? TILES * GROUP_SUM_BYTES : 0;
+      pipe.claim(count * (PLANES_BYTES + (SUMS == 1) * UNIT_COLUMNS * 8) + sums_bytes);
+      if (sums_bytes > 0) copy_run(pipe.slot() + STAGE_SUMS, group_sums_at(a, group, at.row_tile), sums_bytes, pipe.filled(), STAYS);
       for (int i = 0; i < count; i++) {
         const u32 target = pipe.slot() + i * COLUMN_BYTES;
         copy_run(target, fragments_at(a, first + i, at.row_tile), PLANES_BYTES, pipe.filled(), STAYS);
-        if (SUMS_BYTES > 0) copy_run(target + PLANES_BYTES, a.sums + ((size_t)(first + i) * a.columns + at.row_tile * 8) * 2, UNIT_COLUMNS * 8, pipe.filled(), STAYS);
+        if (SUMS == 1) copy_run(target + PLANES_BYTES, block_sums_at(a, first + i, at.row_tile * 8), UNIT_COLUMNS * 8, pipe.filled(), STAYS);
       }
       pipe.pass();
     }
