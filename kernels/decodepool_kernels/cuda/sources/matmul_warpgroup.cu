@@ -205,13 +205,11 @@ struct Handover {
   METHOD u32* flag(int share) const { return flags + share * WARPS + (threadIdx.x >> 5); }
   METHOD void await(int share) const {
     u32 there = 0;
-    while (there == 0) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
-    __threadfence();
+    while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
     __syncwarp();
     if ((threadIdx.x & 31) == 0) *flag(share) = 0;
   }
   METHOD void tell(int share) const {
-    __threadfence();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag(share)) : "memory");
   }
@@ -226,19 +224,24 @@ struct Ending {
   const int* logits_slots;
   int share, first, past;
 
-  METHOD void put(const Part& part, const Unit& at, const float4 (&y)[TILES]) const {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = at.row_tile * 8 + 2 * (lane & 3);
-    UNROLL for (int below = 0; below < 2; below++) {
-      const int output = (at.tile + warp) * 16 + (lane >> 2) + 8 * below;
-      if (output >= part.outputs) continue;
-      const bool is_biased = part.bias != nullptr;
-      const float bias = is_biased ? part.bias[output] : 0.f;
+  METHOD void put(const Part& part, const Unit& at, float4 (&y)[TILES]) const {
+    const int lane = threadIdx.x & 31, output = (at.tile + (threadIdx.x >> 5)) * 16 + (lane >> 2), row = at.row_tile * 8 + 2 * (lane & 3);
+    const int left = p.rows - row, above = output < part.outputs ? left : 0, below = output + 8 < part.outputs ? left : 0;  // rows
+    if (part.bias != nullptr) {
+      const float first = above > 0 ? part.bias[output] : 0.f, second = below > 0 ? part.bias[output + 8] : 0.f;
       UNROLL for (int n = 0; n < TILES; n++)
-        UNROLL for (int next = 0; next < 2; next++) {
-          const int row = column + 8 * n + next;
-          const float value = below ? (next ? y[n].w : y[n].z) : (next ? y[n].y : y[n].x);
-          if (row < p.rows) part.out[(i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + output] = is_biased ? __fadd_rn(value, bias) : value;
-        }
+        y[n] = make_float4(__fadd_rn(y[n].x, first), __fadd_rn(y[n].y, first), __fadd_rn(y[n].z, second), __fadd_rn(y[n].w, second));
+    }
+    const i64 stride = part.out_stride;
+    float* to = part.out + output + (logits_slots == nullptr ? row * stride : 0);
+    UNROLL for (int n = 0; n < TILES; n++) {
+      UNROLL for (int next = 0; next < 2; next++) {
+        const int i = 8 * n + next;
+        float* place = to + (logits_slots == nullptr ? next * stride : i < left ? logits_slots[row + i] * stride : 0);
+        if (i < above) place[0] = next ? y[n].y : y[n].x;
+        if (i < below) place[8] = next ? y[n].w : y[n].z;
+      }
+      if (logits_slots == nullptr) to += 8 * stride;
     }
   }
 
@@ -257,22 +260,32 @@ struct Ending {
     float4 y[TILES];
     UNROLL for (int n = 0; n < TILES; n++)
       down[n] = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
-    if (slice == first && first > 0) handover.await(share - 1);
-    const float4* so_far = slice > first ? totals + threadIdx.x : handover.from(share - 1);
-    UNROLL for (int n = 0; n < TILES; n++) y[n] = slice == 0 ? make_float4(0.f, 0.f, 0.f, 0.f) : slice > first ? so_far[n * 32 * WARPS] : __ldcg(so_far + n * 32 * WARPS);
+    take(y, slice);
     UNROLL for (int n = 0; n < TILES; n++)
       y[n] = make_float4(fmaf(acc[n][0], down[n].x, y[n].x), fmaf(acc[n][1], down[n].y, y[n].y), fmaf(acc[n][2], down[n].x, y[n].z), fmaf(acc[n][3], down[n].y, y[n].w));
-    keep(part, at, slice, y);
+    if (slice + 1 == SLICES) put(part, at, y);
+    else keep(slice, y);
   }
 
-  METHOD void keep(const Part& part, const Unit& at, int slice, const float4 (&y)[TILES]) const {
-    if (slice + 1 == SLICES) {
-      put(part, at, y);
-      return;
+  // The sum over the slices before.
+  METHOD void take(float4 (&y)[TILES], int slice) const {
+    if (slice > first) {
+      UNROLL for (int n = 0; n < TILES; n++) y[n] = totals[n * 32 * WARPS + threadIdx.x];
+    } else if (slice > 0) {
+      handover.await(share - 1);
+      UNROLL for (int n = 0; n < TILES; n++) y[n] = __ldcg(handover.from(share - 1) + n * 32 * WARPS);
+    } else {
+      UNROLL for (int n = 0; n < TILES; n++) y[n] = make_float4(0.f, 0.f, 0.f, 0.f);
     }
-    float4* to = slice + 1 < past ? totals + threadIdx.x : handover.from(share);
-    UNROLL for (int n = 0; n < TILES; n++) to[n * 32 * WARPS] = y[n];
-    if (slice + 1 == past) handover.tell(share);
+  }
+
+  METHOD void keep(int slice, const float4 (&y)[TILES]) const {
+    if (slice + 1 < past) {
+      UNROLL for (int n = 0; n < TILES; n++) totals[n * 32 * WARPS + threadIdx.x] = y[n];
+    } else {
+      UNROLL for (int n = 0; n < TILES; n++) handover.from(share)[n * 32 * WARPS] = y[n];
+      handover.tell(share);
+    }
   }
 };
 
