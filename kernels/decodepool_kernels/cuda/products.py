@@ -10,7 +10,7 @@ from itertools import product
 from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_kernels.cuda.packing import MatrixKind
+from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
 
 SLICES = 8
 GROUP_BLOCKS = 4
@@ -188,6 +188,12 @@ def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
     return (4, 2, 1) if tiles <= 4 or split else (2, 1)
 
 
+def _column_stage_bytes(kind: MatrixKind, tiles: int, blocks: int) -> int:
+    """Return the bytes of a stage of activations: fragments, and sums of each block or of a group in whole fragments."""
+    sums = {NO_SUMS: 0, HALF_SUMS: blocks * -(-tiles // 8), GROUP_SUMS: -(-tiles // 2)}[kind.sums]
+    return FRAGMENT_BYTES * (blocks * tiles * kind.planes + sums)
+
+
 def warpgroup_cut(
     kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int, *, is_full: bool = True
 ) -> WarpgroupCut | None:
@@ -201,13 +207,12 @@ def warpgroup_cut(
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
     weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
-    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
     for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
-        stages = room // (blocks * block_bytes)
+        stage_bytes = _column_stage_bytes(kind, tiles, blocks)
+        stages = min(room // stage_bytes, MOST_COLUMN_STAGES)
         if stages >= FEWEST_STAGES:
-            stages = min(stages, MOST_COLUMN_STAGES)
-            taken = BARRIER_BYTES + totals + weight_stages * weight_bytes + stages * blocks * block_bytes
+            taken = shared_bytes - room + stages * stage_bytes
             return replace(
                 cut, weight_stages=weight_stages, column_stages=stages, column_blocks=blocks, shared_bytes=taken
             )
