@@ -28,8 +28,8 @@ LANE_OUTPUTS = 8
 RUNS = 4
 """Runs of 4 inputs in half a block."""
 NO_SUMS, HALF_SUMS, GROUP_SUMS = range(3)
-"""Sums that stand beside an activation's planes: none that is read; of each half of a block in f32; or in f16, hi and lo,
-group by group, as the tensor cores take them.
+"""Sums that stand beside an activation's planes: none that is read; of each half of a block in f32; or in f16, hi and
+lo, group by group, as the tensor cores take them.
 """
 GROUP_SUM_BYTES = 32
 """Of a row's sums over one group: 8 halves of blocks, each an f32 or two f16."""
