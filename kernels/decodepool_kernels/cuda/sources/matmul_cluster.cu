@@ -107,11 +107,7 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
     groups_of[r] = weights + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
     heads[r] = Head(groups_of[r], lane >> 2);
   }
-#if GROUP_CHAINS
   float chains[ROW_TILES][TILES][4] = {};
-#else
-  auto& chains = acc;
-#endif
   UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
     if (!is_whole && q >= count) break;
     Columns x[TILES];
@@ -124,11 +120,9 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
     }
     Record w[ROW_TILES];
     UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
-    fold_blocks(chains, 0, w, x);
+    fold_blocks(GROUP_CHAINS ? chains : acc, 0, w, x);
   }
-#if GROUP_CHAINS
   UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
-#endif
 }
 
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
