@@ -153,13 +153,13 @@ def test_little_shared_memory_gives_the_same_bytes(
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
-@pytest.mark.parametrize("outputs", [41, 137, 4200, 6000])
+@pytest.mark.parametrize(("outputs", "inputs"), [(41, 1056), (137, 1056), (4200, 1056), (6000, 1056), (137, 14336)])
 @pytest.mark.parametrize("name", [*TYPES, "F16"])
 def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_every_gpu(
-    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed, _ = made(name, outputs, 1056)
-    probe = products(gpu, numbers(1, 16, 1056), [packed])
+    packed, _ = made(name, outputs, inputs)
+    probe = products(gpu, numbers(1, 16, inputs), [packed])
     monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}

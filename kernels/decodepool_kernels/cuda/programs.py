@@ -132,7 +132,7 @@ class Programs:
         few = few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]
-        cluster = cluster_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
+        cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
             return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
