@@ -31,6 +31,8 @@ NO_SUMS, HALF_SUMS, GROUP_SUMS = range(3)
 """Sums that stand beside an activation's planes: none that is read; f32 of each half of a block; of each half in f16, hi
 and lo, group by group, as the tensor cores take them.
 """
+ROW_SUM_BYTES = 32
+"""Of a row's sums of a group."""
 FACTOR_ZERO = np.uint8(128)
 """The byte that stands for the factor 0."""
 
@@ -95,6 +97,11 @@ class MatrixKind:
         return self.is_factored and (self.code_bits == 4 or self.sub_block == BLOCK_INPUTS)
 
     @property
+    def group_terms(self) -> int:
+        """What a group adds to a sum, each times a scale of its own: its chain and its minima, or its parts' chains."""
+        return 1 + self.has_minimum if self.has_group_chains else GROUP_BLOCKS * self.parts
+
+    @property
     def sums(self) -> int:
         """Which sums of activations its minima multiply (NO_SUMS, HALF_SUMS, GROUP_SUMS)."""
         if not self.has_minimum:
@@ -113,10 +120,10 @@ class MatrixKind:
         return self.head_bytes + GROUP_BLOCKS * self.record_bytes
 
     def held_bytes(self, inputs: int, rows: int) -> int:
-        """Return the bytes of rows of activations in whole groups, and of their sums over what shares a minimum."""
+        """Return the bytes of rows of activations in whole groups, and of their sums where there are minima."""
         groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
-        sums = 4 * self.parts if self.has_minimum else 0
-        return groups * GROUP_BLOCKS * rows * (2 * BLOCK_INPUTS * self.planes + sums)
+        sums = ROW_SUM_BYTES if self.has_minimum else 0
+        return groups * rows * (2 * GROUP_BLOCKS * BLOCK_INPUTS * self.planes + sums)
 
     def tile_bytes(self, inputs: int) -> int:
         """Return the bytes of a tile of 16 outputs."""

@@ -55,6 +55,14 @@ DEVICE u32 multiply_add_f16_pairs(u32 a, u32 b, u32 c) {
   return sum;
 }
 
+// A pair of the low (0) or the high (1) half of a pair.
+DEVICE u32 doubled_f16(u32 pair, int half) {
+  u32 doubled;
+  if (half) asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(doubled) : "r"(pair));
+  else asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(doubled) : "r"(pair));
+  return doubled;
+}
+
 // c += a b for 16 x 16 by 16 x 8, f16 in, f32 out.
 DEVICE void multiply_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"

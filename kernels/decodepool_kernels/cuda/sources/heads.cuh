@@ -14,18 +14,20 @@ DEVICE float scale_of_byte(float unit, u32 word, int byte) {
 // Two of a word's factors in f16, each more by 1152: bytes stand in the mantissa of 1024. The selector's two low bytes say which.
 DEVICE u32 factor_pair(u32 word, u32 selector) { return __byte_perm(word, 0x64646464, 0x4040 | selector); }
 
-// What the codes of a block are multiplied by, pairs of halves alike, of outputs g and g + 8 and each part. Every step is exact.
+// What the codes of a block are multiplied by, pairs of halves alike, of outputs g and g + 8 and each part. Every step is exact. Two factors are made at
+// once, and one of them doubled costs nothing: half-precision instructions take either half of a register for both.
 struct Factors {
   u32 first[2][PARTS], second[2][PARTS];  // 4 bits: factor x 2^10, x 2^6; 8 bits: factor x 2^-14, x -2^-4
 
-  METHOD void set(int output, int part, u32 pair) {
+  METHOD void set(int output, int part, u32 pair, int half) {
 #if CODE_BITS == 4
-    const u32 factor = multiply_add_f16_pairs(pair, 0x50005000, 0xf880f880);  // x 2^5
-    first[output][part] = multiply_f16_pairs(factor, 0x50005000);
-    second[output][part] = multiply_f16_pairs(factor, 0x40004000);
+    const u32 factors = multiply_add_f16_pairs(pair, 0x50005000, 0xf880f880);  // x 2^5
+    first[output][part] = doubled_f16(multiply_f16_pairs(factors, 0x50005000), half);
+    second[output][part] = doubled_f16(multiply_f16_pairs(factors, 0x40004000), half);
 #else
-    second[output][part] = multiply_add_f16_pairs(pair, 0xac00ac00, 0x54805480);  // x -2^-4
-    first[output][part] = multiply_f16_pairs(second[output][part], 0x94009400);
+    const u32 less = multiply_add_f16_pairs(pair, 0xac00ac00, 0x54805480);  // x -2^-4
+    first[output][part] = doubled_f16(multiply_f16_pairs(less, 0x94009400), half);
+    second[output][part] = doubled_f16(less, half);
 #endif
   }
 };
@@ -98,7 +100,7 @@ struct Head {
       UNROLL for (int part = 0; part < PARTS; part++) {
         const int byte = q * PARTS + part;
         const u32* from = of_output(0, i);
-        f.set(i, part, factor_pair(PARTS == 2 && q >= 2 ? from[PARTS - 1] : from[0], byte % 4 * 0x101));
+        f.set(i, part, factor_pair(PARTS == 2 && q >= 2 ? from[PARTS - 1] : from[0], byte % 4 < 2 ? 0x0100 : 0x0302), byte % 2);
       }
     return f;
   }
