@@ -190,6 +190,19 @@ def test_types_kept_alike_whose_codes_have_other_zeros_share_a_launch(gpu: Gpu, 
     assert together.tobytes() == alone.tobytes()
 
 
+@pytest.mark.parametrize(
+    "names", [("Q4_K", "Q6_K"), ("Q6_K", "Q5_K"), ("Q3_K", "Q2_K"), ("Q4_1", "Q4_K")], ids="+".join
+)
+@pytest.mark.parametrize("read", range(2))
+def test_types_that_take_other_sums_of_one_activation_have_the_bytes_of_each_alone(
+    gpu: Gpu, read: int, names: tuple[str, str]
+) -> None:
+    matrices, x = [made(name, 64, 512)[0] for name in names], numbers(1, 24, 512)
+    together, alone = products(gpu, x, matrices, read=read), products(gpu, x, [matrices[read]])
+    for rows in (1, 9, 24):
+        assert together.rows(range(rows)).tobytes() == alone.rows(range(rows)).tobytes(), rows
+
+
 HARD = {
     "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
     "large": lambda x: x * 1e30,
@@ -200,15 +213,16 @@ HARD = {
 
 
 @pytest.mark.parametrize("case", HARD)
-def test_hard_rows_stay_near_f64(gpu: Gpu, case: str) -> None:
-    packed, values = made("Q8_0", 64, 2048)
+@pytest.mark.parametrize("name", ["Q8_0", "Q2_K", "Q3_K", "Q4_K"])
+def test_hard_rows_stay_near_f64(gpu: Gpu, name: str, case: str) -> None:
+    packed, values = made(name, 64, 2048)
     x = HARD[case](numbers(3, 9, 2048)).astype(np.float32)
     found = products(gpu, x, [packed]).rows(range(9)).astype(np.float64)
     assert relative_error(found, x.astype(np.float64) @ values.T) < BOUND
 
 
 @pytest.mark.parametrize("fault", [np.inf, -np.inf, np.nan], ids=str)
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "BF16", "F32"])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "Q3_K", "Q4_K", "BF16", "F32"])
 def test_a_fault_shows_in_its_row_and_in_no_other(gpu: Gpu, name: str, fault: float) -> None:
     packed, _ = made(name, 64, 1024)
     x = numbers(1, 20, 1024)

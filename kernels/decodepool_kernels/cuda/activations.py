@@ -1,15 +1,14 @@
-"""How a quantised activation lies: planes of its values, scales of 8 slices, sums of halves of blocks in whole groups."""
+"""How a quantised activation lies: planes of its values, scales of 8 slices, sums of halves of blocks."""
 
 from __future__ import annotations
 
 from decodepool_sizing.layouts import BLOCK_INPUTS
 
+from decodepool_kernels.cuda.packing import GROUP_SUM_BYTES
 from decodepool_kernels.cuda.products import GROUP_BLOCKS, SLICES
 
 PLANE_BYTES = 2
 """Of a value in one plane."""
-GROUP_SUM_BYTES = 32
-"""Of a row's sums over one group: 8 halves of blocks, each an f32 or two f16."""
 
 
 def scales_at(inputs: int, columns: int, planes: int) -> int:

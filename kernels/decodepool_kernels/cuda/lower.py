@@ -228,8 +228,8 @@ class Lowering:
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
-        """Products of one tensor: those of one kind share a launch. Kinds that want sums of it come first, for the others
-        do with what these have made.
+        """Products of one tensor: those of one kind share a launch. Kinds that want sums of it come first: the others
+        take what is made for these.
         """
         for operation in operations if not self.fused else ():
             self._parts(x, [operation])

@@ -28,11 +28,11 @@ LANE_OUTPUTS = 8
 RUNS = 4
 """Runs of 4 inputs in half a block."""
 NO_SUMS, HALF_SUMS, GROUP_SUMS = range(3)
-"""Sums that stand beside an activation's planes: none that is read; f32 of each half of a block; of each half in f16, hi
-and lo, group by group, as the tensor cores take them.
+"""Sums that stand beside an activation's planes: none that is read; of each half of a block in f32; or in f16, hi and
+lo, group by group, as the tensor cores take them.
 """
-ROW_SUM_BYTES = 32
-"""Of a row's sums of a group."""
+GROUP_SUM_BYTES = 32
+"""Of a row's sums over one group: 8 halves of blocks, each an f32 or two f16."""
 FACTOR_ZERO = np.uint8(128)
 """The byte that stands for the factor 0."""
 
@@ -122,7 +122,7 @@ class MatrixKind:
     def held_bytes(self, inputs: int, rows: int) -> int:
         """Return the bytes of rows of activations in whole groups, and of their sums where there are minima."""
         groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
-        sums = ROW_SUM_BYTES if self.has_minimum else 0
+        sums = GROUP_SUM_BYTES if self.has_minimum else 0
         return groups * rows * (2 * GROUP_BLOCKS * BLOCK_INPUTS * self.planes + sums)
 
     def tile_bytes(self, inputs: int) -> int:

@@ -55,12 +55,12 @@ DEVICE u32 multiply_add_f16_pairs(u32 a, u32 b, u32 c) {
   return sum;
 }
 
-// A pair of the low (0) or the high (1) half of a pair.
-DEVICE u32 doubled_f16(u32 pair, int half) {
-  u32 doubled;
-  if (half) asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {high, high};}" : "=r"(doubled) : "r"(pair));
-  else asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; mov.b32 %0, {low, low};}" : "=r"(doubled) : "r"(pair));
-  return doubled;
+// One half of a pair, twice: an operand that the arithmetic takes from where the half is.
+DEVICE u32 doubled(u32 pair, int half) {
+  u32 both;
+  if (half) asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(both) : "r"(pair));
+  else asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(both) : "r"(pair));
+  return both;
 }
 
 // c += a b for 16 x 16 by 16 x 8, f16 in, f32 out.

@@ -16,12 +16,17 @@ struct Columns {
   float4 sums;
 };
 
-// A lane's part of the sums of a group and 8 rows, as the step of the minima takes it.
+// A lane's part of the sums of a group and 8 rows (SUMS 2), as the step of the minima takes it.
 struct GroupSums {
   u32 high, low;
 
   METHOD GroupSums() {}
-  METHOD GroupSums(const u8* at) : high(((const u32*)at)[threadIdx.x & 31]), low(((const u32*)(at + GROUP_SUM_BYTES / 2))[threadIdx.x & 31]) {}
+  METHOD GroupSums(const u8* at) {
+#if SUMS == 2
+    high = ((const u32*)at)[threadIdx.x & 31];
+    low = ((const u32*)(at + GROUP_SUM_BYTES / 2))[threadIdx.x & 31];
+#endif
+  }
 };
 
 DEVICE void chain(float (&s)[4], const u32* a, u32 b0, u32 b1) {
@@ -137,4 +142,6 @@ template <int tiles, int columns, int all> DEVICE void fold_blocks(float (&acc)[
       }
   }
 }
+
+template <int tiles, int all> DEVICE void end_group(float (&)[tiles][all][4], int, const float (&)[tiles][all][4], const Head (&)[tiles], const GroupSums&) {}
 #endif

@@ -14,21 +14,21 @@ DEVICE float scale_of_byte(float unit, u32 word, int byte) {
 // Two of a word's factors in f16, each more by 1152: bytes stand in the mantissa of 1024. The selector's two low bytes say which.
 DEVICE u32 factor_pair(u32 word, u32 selector) { return __byte_perm(word, 0x64646464, 0x4040 | selector); }
 
-// What the codes of a block are multiplied by, pairs of halves alike, of outputs g and g + 8 and each part. Every step is exact. Two factors are made at
-// once, and one of them doubled costs nothing: half-precision instructions take either half of a register for both.
+// What the codes of a block are multiplied by, pairs of halves alike, of outputs g and g + 8 and each part. Every step is exact.
 struct Factors {
   u32 first[2][PARTS], second[2][PARTS];  // 4 bits: factor x 2^10, x 2^6; 8 bits: factor x 2^-14, x -2^-4
 
-  METHOD void set(int output, int part, u32 pair, int half) {
+  // From two factors more by 1152: those of two blocks, of which this one is `block`, or of its two parts.
+  METHOD void set(int output, u32 pair, int block) {
 #if CODE_BITS == 4
-    const u32 factors = multiply_add_f16_pairs(pair, 0x50005000, 0xf880f880);  // x 2^5
-    first[output][part] = doubled_f16(multiply_f16_pairs(factors, 0x50005000), half);
-    second[output][part] = doubled_f16(multiply_f16_pairs(factors, 0x40004000), half);
+    const u32 factors = subtract_f16_pairs(pair, 0x64806480), of_first = multiply_f16_pairs(factors, 0x64006400), of_second = multiply_f16_pairs(factors, 0x54005400);
 #else
-    const u32 less = multiply_add_f16_pairs(pair, 0xac00ac00, 0x54805480);  // x -2^-4
-    first[output][part] = doubled_f16(multiply_f16_pairs(less, 0x94009400), half);
-    second[output][part] = doubled_f16(less, half);
+    const u32 of_second = multiply_add_f16_pairs(pair, 0xac00ac00, 0x54805480), of_first = multiply_f16_pairs(of_second, 0x94009400);
 #endif
+    UNROLL for (int part = 0; part < PARTS; part++) {
+      first[output][part] = doubled(of_first, PARTS == 1 ? block : part);
+      second[output][part] = doubled(of_second, PARTS == 1 ? block : part);
+    }
   }
 };
 
@@ -78,17 +78,17 @@ struct Head {
     }
   }
 
-  // Where the factors of an output of two begin, PARTS words.
-  METHOD const u32* of_output(int plane, int output) const { return words + (plane * 2 + output) * PARTS; }
+  // The word of block q's factors, of output g (0) or g + 8 (1).
+  METHOD u32 word_of(int plane, int output, int q) const {
+    const u32* of_output = words + (plane * 2 + output) * PARTS;
+    return PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0];
+  }
 
   // Scales (plane 0) or minima (plane 1) of block q.
   METHOD float2 pair(int plane, int q, int part) const {
     const int byte = q * PARTS + part;
     float scales[2];
-    UNROLL for (int i = 0; i < 2; i++) {
-      const u32* from = of_output(plane, i);
-      scales[i] = scale_of_byte(units[plane][i], PARTS == 2 && q >= 2 ? from[PARTS - 1] : from[0], byte % 4);
-    }
+    UNROLL for (int i = 0; i < 2; i++) scales[i] = scale_of_byte(units[plane][i], word_of(plane, i, q), byte % 4);
     return make_float2(scales[0], scales[1]);
   }
 
@@ -96,20 +96,14 @@ struct Head {
   // What block q's codes are multiplied by.
   METHOD Factors factors(int q) const {
     Factors f;
-    UNROLL for (int i = 0; i < 2; i++)
-      UNROLL for (int part = 0; part < PARTS; part++) {
-        const int byte = q * PARTS + part;
-        const u32* from = of_output(0, i);
-        f.set(i, part, factor_pair(PARTS == 2 && q >= 2 ? from[PARTS - 1] : from[0], byte % 4 < 2 ? 0x0100 : 0x0302), byte % 2);
-      }
+    UNROLL for (int i = 0; i < 2; i++) f.set(i, factor_pair(word_of(0, i, q), (PARTS == 1 ? q & 2 : 2 * (q & 1)) * 0x101 + 0x100), q & 1);
     return f;
   }
 
   // The factors of the minima of block t's halves, of output g (0) or g + 8 (1): the pair that lane t has of the minima's step.
   METHOD u32 minima(int output, int t) const {
-    const u32* from = of_output(1, output);
     const u32 selector = PARTS == 1 ? t * 0x101 : (t & 1) * 0x202 + 0x100;
-    return subtract_f16_pairs(factor_pair(PARTS == 2 && t >= 2 ? from[PARTS - 1] : from[0], selector), 0x64806480);
+    return subtract_f16_pairs(factor_pair(word_of(1, output, t), selector), 0x64806480);
   }
 
   // What a group's chain (plane 0) and its minima's step (plane 1) are multiplied by, of outputs g and g + 8.

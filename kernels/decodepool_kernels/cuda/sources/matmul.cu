@@ -73,9 +73,7 @@ struct Rows {
         x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 64 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
 #endif
       }
-#if SUMS == 2
     UNROLL for (int n = 0; n < TILES; n++) of_group[n] = GroupSums(sums + n * GROUP_SUM_BYTES);
-#endif
     planes += SLICES * GROUP_BLOCKS * block_bytes;
     sums += SLICES * GROUP_BLOCKS * block_sums;
   }
@@ -118,11 +116,7 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
       const u8* groups_of[ROW_TILES];
       Head heads[ROW_TILES];
       UNROLL for (int r = 0; r < ROW_TILES; r++) groups_of[r] = stage + r / 2 * (2 * TILE_BYTES) + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
-#if GROUP_CHAINS
-      float chains[ROW_TILES][TILES][4] = {};
-#else
-      auto& chains = acc;
-#endif
+      float chains[ROW_TILES][TILES][4] = {};  // of the group, where its blocks are chained
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q >= count) break;
         Record w[ROW_TILES];
@@ -130,12 +124,10 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
         UNROLL for (int n = 0; n < TILES; n += ABREAST) {
           Columns some[ABREAST];
           UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
-          fold_blocks(chains, n, w, some);
+          fold_blocks(GROUP_CHAINS ? chains : acc, n, w, some);
         }
       }
-#if GROUP_CHAINS
       UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, sums_of[n]);
-#endif
     }
     float4* sums = both_sums + odd * (SLICES * ROW_TILES * TILES * 32);  // the last unit's may still be read
     odd ^= 1;

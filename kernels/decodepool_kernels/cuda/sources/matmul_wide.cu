@@ -99,11 +99,7 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
         const u8* groups_of[WARP_TILES];
         Head heads[WARP_TILES];
         UNROLL for (int r = 0; r < WARP_TILES; r++) groups_of[r] = stage + warp * PAIR_BYTES + r * group_bytes(count), heads[r] = Head(groups_of[r], g);
-#if GROUP_CHAINS
-        float chains[WARP_TILES][TILES][4] = {};
-#else
-        auto& chains = acc;
-#endif
+        float chains[WARP_TILES][TILES][4] = {};  // of the group, where its blocks are chained
         for (int q = 0; q < count; q++) {
           Record w[WARP_TILES];
           UNROLL for (int r = 0; r < WARP_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
@@ -111,12 +107,10 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
             Columns x[ABREAST];
             UNROLL for (int i = 0; i < ABREAST; i++)
               read_columns(x[i], stage + WEIGHT_BYTES + q * COLUMN_BYTES, a, first + q, n + i, at.row_tile);
-            fold_blocks(chains, n, w, x);
+            fold_blocks(GROUP_CHAINS ? chains : acc, n, w, x);
           }
         }
-#if GROUP_CHAINS
-        UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, SUMS == 2 ? GroupSums(group_sums_at(a, group, at.row_tile + n)) : GroupSums());
-#endif
+        UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(group_sums_at(a, group, at.row_tile + n)));
       }
       UNROLL for (int n = 0; n < TILES; n++) {
         const int column = (at.row_tile + n) * 8 + 2 * t;
