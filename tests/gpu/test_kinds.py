@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,17 +59,8 @@ def test_a_tensor_is_quantised_once_for_all_kinds_that_can_take_the_same(names: 
     for name in names:
         graph.matmul(x, Matrix(name, WIDTH, WIDTH))
     matrices = {name: DeviceMatrix(repacked_kind(TensorType[name]), WIDTH, WIDTH, 0, 0, 0) for name in names}
-    lowering = Lowering(
-        Weights(matrices, {}, 0),
-        NoPages(),
-        LogitsRows(0, 0),
-        Scratch(0, 0),
-        64,
-        64,
-        0,
-        0,
-        lambda _: 0,
-        fused=True,  # type: ignore[arg-type]
-    )
+    pages: Any = NoPages()
+    weights, logits, scratch = Weights(matrices, {}, 0), LogitsRows(0, 0), Scratch(0, 0)
+    lowering = Lowering(weights, pages, logits, scratch, 64, 64, 0, 0, lambda _: 0, fused=True)
     kernels = [record.kernel for record in lowering.lower(graph).records]
     assert kernels.count("quantise") == made

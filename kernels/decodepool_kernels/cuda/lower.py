@@ -228,9 +228,7 @@ class Lowering:
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
-        """Products of one tensor: those of one kind share a launch. Kinds that want sums of it come first: the others
-        take what is made for these.
-        """
+        """Products of one tensor: those of a kind share a launch. Who wants sums comes first and makes them for all."""
         for operation in operations if not self.fused else ():
             self._parts(x, [operation])
         kinds = {self.weights.matrices[op.matrix.name].kind for op in operations} if self.fused else set()
