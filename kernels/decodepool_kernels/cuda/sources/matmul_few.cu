@@ -13,7 +13,13 @@
 #include "pipe.cuh"
 #include "step.cuh"
 
+#ifndef HELPERS
 #define HELPERS (TEAMS == 1)
+#endif
+#ifndef FIRST
+#define FIRST STAGES
+#endif
+#define MEMBERS (TEAMS * (1 + HELPERS))  // warps of a slice
 #define RINGS (SLICES * TEAMS)
 #define WARPS (RINGS * (1 + HELPERS))
 // Of a group: what a tile and a unit take, how far on a slice's next one lies, what is one warp's, what activations take.
@@ -59,27 +65,27 @@ struct Own {
   }
 };
 
-// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], sums [group][hi, lo][row][8 halves of blocks], scales
-// [slice][row]. What is missing is 0.
+// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], sums [group][hi, lo][row][8 halves of blocks]. What is missing
+// is 0.
 struct Rows {
   u32 planes, sums;
 
-  METHOD void place(const Activation& a, u32 scales, int blocks, int groups, int rows) const {
-    const bool has_scale = threadIdx.x < SLICES * MOST_ROWS;
-    const float scale = has_scale ? a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS] : 0.f;  // put when all else is on its way
-    for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
-      const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = i / (4 * MOST_ROWS * PLANES);
-      if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16);
-      else put_shared(planes + i * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+  // A warp asks for a group.
+  METHOD void ask(const Activation& a, int group, int blocks, int rows) const {
+    const int lane = threadIdx.x & 31;
+    UNROLL for (int i = lane; i < PLANES_BYTES / 16; i += 32) {
+      const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = group * GROUP_BLOCKS + i / (4 * MOST_ROWS * PLANES);
+      copy16_or_zero(planes + group * PLANES_BYTES + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16, row < rows && block < blocks);
     }
-    for (int i = threadIdx.x; HAS_MINIMUM && i < groups * (SUMS_BYTES / 16); i += 32 * WARPS) {
-      const int row = i % MOST_ROWS, plane = i / MOST_ROWS % 2, group = i / (2 * MOST_ROWS);
-      if (row < rows) copy16(sums + i * 16, group_sums_at(a, group, 0) + plane * (GROUP_SUM_BYTES / 2) + row * 16);
+    if (HAS_MINIMUM && lane < 2 * MOST_ROWS) {
+      const int row = lane % MOST_ROWS, plane = lane / MOST_ROWS;
+      copy16_or_zero(sums + group * SUMS_BYTES + lane * 16, group_sums_at(a, group, 0) + plane * (GROUP_SUM_BYTES / 2) + row * 16, row < rows);
     }
-    commit_copies();
-    if (has_scale) put_shared(scales + threadIdx.x * 4, scale);
-    wait_copies<0>();
-    __syncthreads();
+  }
+  // One of a slice's warps asks for its share of the slice's groups; every lane arrives once they are here.
+  METHOD void ask_share(const Activation& a, int slice, int member, int blocks, int rows, u32 barrier) const {
+    for (int group = slice + SLICES * member; group * GROUP_BLOCKS < blocks; group += SLICES * MEMBERS) ask(a, group, blocks, rows);
+    arrive_behind_copies(barrier);
   }
   METHOD void advance() {
     planes += SLICES * PLANES_BYTES;
@@ -237,7 +243,7 @@ struct Feed {
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * (RINGS * STAGES + TEAMS * 2)];
+  __shared__ u64 barriers[2 * (RINGS * STAGES + TEAMS * 2) + SLICES];
   u8* all_sums = shared + RINGS * STAGES * RUN_BYTES;
   const int lane = threadIdx.x & 31, ring = (threadIdx.x >> 5) % RINGS, slice = ring % SLICES, team = ring / SLICES;
   const bool is_helper = HELPERS && threadIdx.x >= 32 * RINGS;
@@ -248,20 +254,26 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   const int first_unit = blockIdx.x + gridDim.x * team;
   Feed feed = {nullptr, most > 0 && !is_helper ? first_unit : p.units(), 0};
   feed.find(parts, p, slice);
+  const u32 rows_here = shared_address(barriers + 2 * (RINGS * STAGES + TEAMS * 2) + slice);
   if (lane == 0 && !is_helper) {
+    if (team == 0) set_barrier(rows_here, 32 * MEMBERS);
     weights.set(32);  // a slot's second barrier is for the helper's lanes: who reads a slot fills it anew, and needs none
     if (slice == 0) sums_pipe.set(1, 32 * SLICES);
   }
   __syncwarp();
   WeightPipe filling = weights;
-  _Pragma("unroll 1") for (int stage = 0; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
+  _Pragma("unroll 1") for (int stage = 0; stage < FIRST; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
+  __syncthreads();  // barriers stand
   let_next_start();
   await_previous();
   const Activation a = activation_at(activation, blocks, COLUMNS);
-  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4;
-  const u32 first_sums = first_planes + groups * PLANES_BYTES;
+  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4) + team * (SLICES * MOST_ROWS * 4);
+  const u32 first_planes = shared_address(all_sums + TEAMS * (2 * SLICES * SLICE_SUMS + SLICES * MOST_ROWS) * 4), first_sums = first_planes + groups * PLANES_BYTES;
   const u32 first_help = first_sums + groups * SUMS_BYTES + ring * (STAGES / 2 * HELP_BYTES) + lane * 4;
-  Rows{first_planes, first_sums}.place(a, scales, blocks, groups, rows);
+  Rows{first_planes, first_sums}.ask_share(a, slice, HELPERS ? is_helper : team, blocks, rows, rows_here);
+  if (lane < MOST_ROWS && !is_helper) put_shared(scales + (slice * MOST_ROWS + lane) * 4, a.scales[slice * COLUMNS + lane]);
+  _Pragma("unroll 1") for (int stage = FIRST; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
+  wait_barrier(rows_here, 0);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
   const Own own;
   for (int unit = first_unit, fold_turn = slice; unit < p.units(); unit += gridDim.x * TEAMS, fold_turn = (fold_turn + SLICES - 1) % SLICES) {
