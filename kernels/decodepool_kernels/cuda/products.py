@@ -330,11 +330,12 @@ def few_cut(
     half_slice = inputs // (2 * SLICES * GROUP_BLOCKS * BLOCK_INPUTS)
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
         cut = replace(cut, teams=teams)
-        taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + teams * 2 * SLICES * lane_bytes
-        help_bytes = GROUP_BLOCKS // 2 * kind.parts * lane_bytes if cut.has_helpers else 0
+        taken = kind.held_bytes(inputs, held) + teams * SLICES * (4 * held + 2 * lane_bytes)
+        help_bytes = kind.group_terms * lane_bytes // 2 if cut.has_helpers else 0
         stage_bytes = teams * SLICES * (cut.row_tiles * kind.group_bytes + help_bytes)
         deepest = max(FEWEST_STAGES, min(MOST_STAGES // teams, half_slice))
         stages = min(deepest, (shared_bytes - taken) // stage_bytes)
+        stages -= stages % 2 if cut.has_helpers else 0
         if stages >= FEWEST_STAGES:
             return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
     return None

@@ -123,6 +123,11 @@ DEVICE void copy16(u32 target, const void* source) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
 }
 
+// The same, or zeros.
+DEVICE void copy16_or_zero(u32 target, const void* source, bool is_there) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(is_there ? 16 : 0) : "memory");
+}
+
 DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Wait until at most `pending` of this thread's committed groups are in flight.

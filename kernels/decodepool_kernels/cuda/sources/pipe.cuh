@@ -11,6 +11,9 @@ DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init
 
 DEVICE void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 
+// Arrive once all that this thread has asked `copy16` for is here.
+DEVICE void arrive_behind_copies(u32 barrier) { asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory"); }
+
 // Arrive, and have the barrier wait for so many bytes besides.
 DEVICE void arrive_expecting(u32 barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
