@@ -43,9 +43,9 @@ Record = Callable[[str, object], None]
 """Puts a figure beside a test's result."""
 
 PRODUCT_BOUND, FAR_BOUND, ATTENTION_BOUND, LAYER_BOUND = 5e-7, 1e-6, 2e-6, 3e-5
-"""Of the results' root mean square. FAR_BOUND is for types with minima, whose codes begin at 0, so that a product is the
-difference of larger sums, and for those whose groups are one chain of 16 steps, each of which cuts off the sum. A layer
-keeps keys and values in f16: one that lies between two of them may be rounded to either.
+"""Of the results' root mean square. FAR_BOUND is for types with minima, whose codes begin at 0, so that a product is
+the difference of larger sums, and for those whose groups are one chain of 16 steps, each of which cuts off the sum. A
+layer keeps keys and values in f16: one that lies between two of them may be rounded to either.
 """
 WIDTH, FEED_FORWARD, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4096, 14336, 32, 8, 128, 128_256
 """Of Llama-3-8B."""
