@@ -105,14 +105,14 @@ DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count)
 #if GROUP_CHAINS
 #include "group_chain.cuh"
 #else
-// acc += a block: its records times the rows at `from`, which is `rows` to the tensor cores. `ahead` runs while they work.
-template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 rows, u32 offset, Ahead ahead) {
+// acc += a block: its records times the rows at `from`, which are `tiles` to the tensor cores. `ahead` runs while they work.
+template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u64 tiles, u32 offset, Ahead ahead) {
   UNROLL for (int part = 0; part < PARTS; part++) {
     float s[TILES][4];
     begin_steps();
     UNROLL for (int plane = 0; plane < PLANES; plane++)
       UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++)
-        multiply_group(s, w.codes + 4 * half, tiles_at(rows + (plane * FRAGMENT_BYTES + half * 32) / 16), plane > 0 || (PARTS == 1 && half > 0));
+        multiply_group(s, w.codes + 4 * half, tiles + (plane * FRAGMENT_BYTES + half * 32) / 16, plane > 0 || (PARTS == 1 && half > 0));
     commit_steps();
     if (part == PARTS - 1) ahead();
     await_steps<0>();
@@ -143,7 +143,7 @@ struct Way {
 
   METHOD void load(Record& w, const u8* from, int q) const { w.load(Head(from, (threadIdx.x & 31) >> 2), from, q, threadIdx.x & 31, offset); }
   METHOD u32 column(int q) const { return columns.slot() + q % COLUMN_BLOCKS * COLUMN_BYTES; }
-  METHOD u32 rows_of(int q) const { return rows + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16); }
+  METHOD u64 tiles_of(int q) const { return tiles_at(rows) + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16); }
 
   // The exchange tells the compiler that `rows` is alike in all lanes: what each step needs of it is then made in uniform registers.
   METHOD void wait_columns() {
@@ -164,7 +164,7 @@ struct Way {
       EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
         Record next;
         if (q % COLUMN_BLOCKS == 0) wait_columns();
-        fold_block(acc, w, column(q), rows_of(q), offset, [&]() {
+        fold_block(acc, w, column(q), tiles_of(q), offset, [&]() {
           if (q + 1 < GROUP_BLOCKS) {
             load(next, from, q + 1);
             return;
@@ -187,7 +187,7 @@ struct Way {
     for (int q = 0; q < count; q++) {
       if (q % COLUMN_BLOCKS == 0) wait_columns();
       if (q > 0) load(w, from, q);
-      fold_block(acc, w, column(q), rows_of(q), offset, []() {});
+      fold_block(acc, w, column(q), tiles_of(q), offset, []() {});
       if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1 || q + 1 == count) columns.give_back<HAS_MINIMUM>();
     }
     weights.give_back<true>();
