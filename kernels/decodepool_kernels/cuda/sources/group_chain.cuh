@@ -16,19 +16,7 @@ struct GroupEnd {
   }
 };
 
-// What a warpgroup needs to go through a slice.
-struct Way {
-  const u8* slots;
-  WeightPipe weights;
-  ColumnPipe columns;
-  u32 offset, rows;  // rows: of the stage of columns at hand
-
-  // The exchange tells the compiler that `rows` is alike in all lanes: what each step needs of it is then made in uniform registers.
-  METHOD void wait_columns() {
-    rows = __shfl_sync(~0u, rows_at(columns.slot()), 0);
-    columns.wait();
-  }
-
+struct Way : Stream {
   METHOD Words words_at(const u8* from, int q) const {
     return *(const Words*)(from + HEAD_BYTES + q * RECORD_BYTES + (threadIdx.x & 31) * sizeof(Words));
   }
