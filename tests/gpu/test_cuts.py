@@ -113,7 +113,8 @@ def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
         (EIGHT_BITS, 192, (256, 8)),
         (EIGHT_BITS, 512, (128, 16)),
         (F16_KIND, 512, (256, 8)),
-        (MatrixKind(4, 32, has_minimum=True, scale_bytes=1), 512, (256, 8)),
+        (MatrixKind(4, 32, has_minimum=True, scale_bytes=1), 512, (128, 16)),
+        (MatrixKind(4, 32, has_minimum=True, scale_bytes=2), 512, (256, 8)),
     ],
     ids=str,
 )

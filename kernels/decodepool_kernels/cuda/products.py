@@ -164,10 +164,11 @@ class WarpgroupCut:
 
 def _warpgroup_unit(kind: MatrixKind, rows: int, *, is_full: bool) -> tuple[int, int]:
     """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Tall units save what it takes to
-    widen codes, of which 16-bit weights need nothing; where there are minima they are slower, and twice as slow where
-    few of the rows are there.
+    widen codes, of which 16-bit weights need nothing; where every block adds its minima they are slower, and twice as
+    slow where few of the rows are there.
     """
-    if is_full and kind.code_bits < 16 and not kind.has_minimum and rows % (8 * TALL_TILES) == 0:
+    is_tall = kind.code_bits < 16 and kind.sums != HALF_SUMS
+    if is_full and is_tall and rows % (8 * TALL_TILES) == 0:
         return TALL_OUTPUTS, TALL_TILES
     groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
     return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)

@@ -16,26 +16,18 @@ struct GroupEnd {
   }
 };
 
-// What a warpgroup needs to go through a slice.
-struct Way {
-  const u8* slots;
-  WeightPipe weights;
-  ColumnPipe columns;
-  u32 offset, rows;  // rows: of the stage of columns at hand
-
-  // The exchange tells the compiler that `rows` is alike in all lanes: what each step needs of it is then made in uniform registers.
-  METHOD void wait_columns() {
-    rows = __shfl_sync(~0u, rows_at(columns.slot()), 0);
-    columns.wait();
+struct Way : Stream {
+  METHOD Words words_at(const u8* from, int q) const {
+    return *(const Words*)(from + HEAD_BYTES + q * RECORD_BYTES + (threadIdx.x & 31) * sizeof(Words));
   }
 
   // Sets the steps of block q going.
   METHOD void multiply_block(float (&s)[TILES][4], const Record& w, int q) const {
-    const u32 at = rows + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16);
+    const u64 at = tiles_at(rows) + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16);
     begin_steps();
     UNROLL for (int plane = 0; plane < PLANES; plane++)
       UNROLL for (int half = 0; half < 2; half++)
-        multiply_group(s, w.codes + 4 * half, tiles_at(at + (plane * FRAGMENT_BYTES + half * 32) / 16), q > 0 || plane > 0 || half > 0);
+        multiply_group(s, w.codes + 4 * half, at + (plane * FRAGMENT_BYTES + half * 32) / 16, q > 0 || plane > 0 || half > 0);
     commit_steps();
   }
 
@@ -73,6 +65,8 @@ struct Way {
       GroupEnd end;
       u32 used = 0;
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+        Words words;
+        if (q + 1 < GROUP_BLOCKS) words = words_at(from, q + 1);
         if (q % COLUMN_BLOCKS == 0) wait_columns();
         multiply_block(s, w[q % 2], q);
         if (q > 0) {
@@ -82,7 +76,7 @@ struct Way {
         }
         if (q + 1 < GROUP_BLOCKS) {
           if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) used = columns.leave();
-          w[1 - q % 2].load(head, from, q + 1, lane, offset);
+          widen(w[1 - q % 2].codes, words, head.factors(q + 1), offset);
           continue;
         }
         end.load(from);
