@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, round_up
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
@@ -363,7 +363,7 @@ class ClusterCut:
         """Return the source's defines."""
         unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
         rings = {"STAGES": self.stages, "COLUMN_STAGES": self.column_stages, "COLUMNS_STAY": int(self.columns_stay)}
-        return {**unit, "TILES": self.tiles, **rings}
+        return {**unit, "TILES": self.tiles, "CORES": 0, **rings}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -388,12 +388,14 @@ def cluster_cut(
         return None
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     weight_bytes = own_slices * CLUSTER_UNIT_TILES * kind.group_bytes
-    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    group_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    column_bytes = own_slices * round_up(group_bytes, FRAGMENT_BYTES)
     sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     visits = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
     for column_stages in (visits, *range(min(MOST_STAGES, visits) - 1, FEWEST_STAGES - 1, -1)):
         do_stay = column_stages == visits
-        taken = sums_bytes + column_stages * column_bytes
+        barrier_bytes = 16 * (own_slices * (MOST_STAGES + column_stages) + 1)
+        taken = sums_bytes + column_stages * column_bytes + barrier_bytes
         stages = min(MOST_STAGES, (shared_bytes - taken) // weight_bytes)
         if stages >= (FEWEST_STAGES if do_stay else column_stages):
             cut = ClusterCut(tiles, stages, column_stages, do_stay, taken + stages * weight_bytes)
