@@ -9,9 +9,6 @@
 #include "parts.cuh"
 #include "pipe.cuh"
 #include "step.cuh"
-#if CORES
-#include "wgmma.cuh"
-#endif
 
 #define OWN_SLICES (SLICES / CLUSTER)
 #define SLICE_WARPS (UNIT_TILES / ROW_TILES)
@@ -104,50 +101,7 @@ DEVICE void bring_columns(const u8* rings, const u64* barriers, const Activation
 }
 
 #if CORES
-// acc += a group of `count` blocks, of which a warp has one tile.
-template <bool is_whole>
-DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int tile, int count, u32 offset) {
-  const int lane = threadIdx.x & 31;
-  const u8* from = weights + tile / 2 * PAIR_BYTES + tile % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
-  const u64 rows = tiles_at(__shfl_sync(~0u, rows_at(shared_address(columns)), 0));
-  const Head head(from, lane >> 2);
-  float s[TILES][4], m[TILES][4];
-  Record w[2];
-  w[0].load(head, from, 0, lane, offset);
-  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
-    if (!is_whole && q >= count) break;
-    begin_steps();
-    UNROLL for (int plane = 0; plane < PLANES; plane++)
-      UNROLL for (int half = 0; half < 2; half++)
-        multiply_group(s, w[q % 2].codes + 4 * half, rows + (q * PLANES_BYTES + plane * FRAGMENT_BYTES + half * 32) / 16, q > 0 || plane > 0 || half > 0);
-    commit_steps();
-    if (q + 1 < GROUP_BLOCKS && (is_whole || q + 1 < count)) {
-      if (q > 0) {
-        await_steps<1>();
-        hold(w[1 - q % 2].codes, offset);
-      }
-      w[1 - q % 2].load(head, from, q + 1, lane, offset);
-    }
-  }
-#if HAS_MINIMUM
-  const u64 sums = sums_at(__shfl_sync(~0u, shared_address(columns), 0) + GROUP_BLOCKS * PLANES_BYTES);
-  u32 minima[4];
-  UNROLL for (int i = 0; i < 2; i++) minima[i] = minima[2 + i] = head.minima(i, lane & 3);
-  begin_steps();
-  multiply_group(m, minima, sums, 0);
-  commit_steps();
-#endif
-  await_steps<0>();
-  hold(w[0].codes, offset);
-  hold(w[1].codes, offset);
-#if HAS_MINIMUM
-  hold(minima, offset);
-#endif
-  UNROLL for (int n = 0; n < TILES; n++) {
-    add_scaled(acc[0][n], s[n], head.unit_pair(0));
-    if (HAS_MINIMUM) add_scaled(acc[0][n], m[n], head.unit_pair(SCALE_PLANES - 1));
-  }
-}
+#include "cluster_chain.cuh"
 #else
 // acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
 template <bool is_whole>
