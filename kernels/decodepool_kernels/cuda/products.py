@@ -352,18 +352,24 @@ class ClusterCut:
     stages: int
     column_stages: int
     columns_stay: bool
+    cores: bool
     shared_bytes: int
 
     @property
+    def row_tiles(self) -> int:
+        """Tiles of 16 outputs that a warp takes."""
+        return 1 if self.cores else 2
+
+    @property
     def threads(self) -> int:
-        """Threads of a block: two warps a slice that compute, two that copy and one that folds."""
-        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 3)
+        """Threads of a block: warps that compute, two that copy and one that folds."""
+        return 32 * (SLICES // CLUSTER_BLOCKS * CLUSTER_UNIT_TILES // self.row_tiles + 3)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": self.row_tiles}
         rings = {"STAGES": self.stages, "COLUMN_STAGES": self.column_stages, "COLUMNS_STAY": int(self.columns_stay)}
-        return {**unit, "TILES": self.tiles, "CORES": 0, **rings}
+        return {**unit, "TILES": self.tiles, "CORES": int(self.cores), **rings}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -378,7 +384,14 @@ def prefers_clusters(kind: MatrixKind) -> bool:
 
 
 def cluster_cut(
-    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
+    kind: MatrixKind,
+    outputs: Sequence[int],
+    inputs: int,
+    rows: int,
+    *,
+    sm_count: int,
+    shared_bytes: int,
+    cores: bool = False,
 ) -> ClusterCut | None:
     """Return the cut for up to `rows` rows, with the deepest rings that fit: activations stay where there is room for
     all of them. None where another program takes them, as it does up to 8 rows where the last units would leave many
@@ -398,7 +411,7 @@ def cluster_cut(
         taken = sums_bytes + column_stages * column_bytes + barrier_bytes
         stages = min(MOST_STAGES, (shared_bytes - taken) // weight_bytes)
         if stages >= (FEWEST_STAGES if do_stay else column_stages):
-            cut = ClusterCut(tiles, stages, column_stages, do_stay, taken + stages * weight_bytes)
+            cut = ClusterCut(tiles, stages, column_stages, do_stay, cores, taken + stages * weight_bytes)
             return cut if tiles > 1 or _is_even(cut.units(outputs), sm_count // CLUSTER_BLOCKS) else None
     return None
 
