@@ -16,7 +16,6 @@ from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     CLUSTER_BLOCKS,
-    FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
     ClusterCut,
