@@ -163,7 +163,8 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
     monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
-    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
+    for capability in ("CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):
+        monkeypatch.setattr(programs, capability, 0)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, round_up
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
@@ -353,18 +353,24 @@ class ClusterCut:
     stages: int
     column_stages: int
     columns_stay: bool
+    cores: bool
     shared_bytes: int
 
     @property
+    def row_tiles(self) -> int:
+        """Tiles of 16 outputs that a warp takes."""
+        return 1 if self.cores else 2
+
+    @property
     def threads(self) -> int:
-        """Threads of a block: two warps a slice that compute, two that copy and one that folds."""
-        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 3)
+        """Threads of a block: warps that compute, two that copy and one that folds."""
+        return 32 * (SLICES // CLUSTER_BLOCKS * CLUSTER_UNIT_TILES // self.row_tiles + 3)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": self.row_tiles}
         rings = {"STAGES": self.stages, "COLUMN_STAGES": self.column_stages, "COLUMNS_STAY": int(self.columns_stay)}
-        return {**unit, "TILES": self.tiles, **rings}
+        return {**unit, "TILES": self.tiles, "CORES": int(self.cores), **rings}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -379,7 +385,14 @@ def prefers_clusters(kind: MatrixKind) -> bool:
 
 
 def cluster_cut(
-    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
+    kind: MatrixKind,
+    outputs: Sequence[int],
+    inputs: int,
+    rows: int,
+    *,
+    sm_count: int,
+    shared_bytes: int,
+    cores: bool = False,
 ) -> ClusterCut | None:
     """Return the cut for up to `rows` rows, with the deepest rings that fit: activations stay where there is room for
     all of them. None where another program takes them, as it does up to 8 rows where the last units would leave many
@@ -389,15 +402,17 @@ def cluster_cut(
         return None
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     weight_bytes = own_slices * CLUSTER_UNIT_TILES * kind.group_bytes
-    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    group_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    column_bytes = own_slices * round_up(group_bytes, FRAGMENT_BYTES)
     sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     visits = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
     for column_stages in (visits, *range(min(MOST_STAGES, visits) - 1, FEWEST_STAGES - 1, -1)):
         do_stay = column_stages == visits
-        taken = sums_bytes + column_stages * column_bytes
+        barrier_bytes = 16 * (own_slices * (MOST_STAGES + column_stages) + 1)
+        taken = sums_bytes + column_stages * column_bytes + barrier_bytes
         stages = min(MOST_STAGES, (shared_bytes - taken) // weight_bytes)
         if stages >= (FEWEST_STAGES if do_stay else column_stages):
-            cut = ClusterCut(tiles, stages, column_stages, do_stay, taken + stages * weight_bytes)
+            cut = ClusterCut(tiles, stages, column_stages, do_stay, cores, taken + stages * weight_bytes)
             return cut if tiles > 1 or _is_even(cut.units(outputs), sm_count // CLUSTER_BLOCKS) else None
     return None
 

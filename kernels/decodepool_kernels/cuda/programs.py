@@ -16,7 +16,6 @@ from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     CLUSTER_BLOCKS,
-    FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
     ClusterCut,
@@ -41,6 +40,7 @@ FOLD_THREADS = 256
 FEW_CAPABILITY = 90
 CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
+FEWEST_WARPGROUP_ROWS = 9
 """Each its own, so that a test can hold one program to its twin."""
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
@@ -116,19 +116,22 @@ class Programs:
 
     def _has_warpgroups(self, rows: int) -> bool:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
-        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
+        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WARPGROUP_ROWS
 
     def _product(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
         kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        inputs = record.parts[0].matrix.inputs
         if self._has_warpgroups(rows):
+            cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room, cores=True)
+            if cluster is not None:
+                return [self._cluster(record, cluster, arguments, outputs)]
             return self._warpgroups(record, arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        inputs = record.parts[0].matrix.inputs
         few = few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if few is not None and self._gpu.capability == FEW_CAPABILITY:
             return [self._few(record, few, arguments, outputs)]

@@ -18,8 +18,9 @@
 #define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
 #define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
-#define COLUMN_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
-#define RINGS_BYTES (STAGES * WEIGHT_BYTES + COLUMN_STAGES * COLUMN_BYTES)
+#define COLUMN_BYTES ((GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES) + 511) / 512 * 512)  // of a group: planes of its blocks, then its sums
+#define WEIGHTS_AT (OWN_SLICES * COLUMN_STAGES * COLUMN_BYTES)
+#define SUMS_AT (WEIGHTS_AT + OWN_SLICES * STAGES * WEIGHT_BYTES)
 #define RINGS_BARRIERS (2 * (STAGES + COLUMN_STAGES))
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
@@ -28,10 +29,12 @@ typedef Pipe<STAGES, WEIGHT_BYTES> WeightPipe;
 typedef Pipe<COLUMN_STAGES, COLUMN_BYTES> ColumnPipe;
 
 // The rings of one of a block's slices.
-DEVICE WeightPipe weights_of(const u8* rings, const u64* barriers, int slice) { return WeightPipe(rings + slice * RINGS_BYTES, barriers + slice * RINGS_BARRIERS); }
+DEVICE WeightPipe weights_of(const u8* rings, const u64* barriers, int slice) {
+  return WeightPipe(rings + WEIGHTS_AT + slice * STAGES * WEIGHT_BYTES, barriers + slice * RINGS_BARRIERS);
+}
 
 DEVICE ColumnPipe columns_of(const u8* rings, const u64* barriers, int slice) {
-  return ColumnPipe(rings + slice * RINGS_BYTES + STAGES * WEIGHT_BYTES, barriers + slice * RINGS_BARRIERS + 2 * STAGES);
+  return ColumnPipe(rings + slice * COLUMN_STAGES * COLUMN_BYTES, barriers + slice * RINGS_BARRIERS + 2 * STAGES);
 }
 
 // A lane's part of what a warp brings: one of `each` pieces of a group of one of the block's slices.
@@ -97,6 +100,9 @@ DEVICE void bring_columns(const u8* rings, const u64* barriers, const Activation
   }
 }
 
+#if CORES
+#include "cluster_chain.cuh"
+#else
 // acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
 template <bool is_whole>
 DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int first_tile, int count, u32 offset) {
@@ -124,6 +130,7 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
   }
   UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
 }
+#endif
 
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
 struct Meeting {
@@ -180,8 +187,8 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
-  extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[OWN_SLICES * RINGS_BARRIERS + 2];
+  extern __shared__ __align__(1024) u8 shared[];  // and no other: it begins on 1024 bytes
+  u64* barriers = (u64*)(shared + SUMS_AT + OWN_SUMS * 16);
   const u32 there = shared_address(barriers + OWN_SLICES * RINGS_BARRIERS);
   if (threadIdx.x == 0) {
     set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
@@ -193,7 +200,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-  Meeting meeting = {shared_address(shared + OWN_SLICES * RINGS_BYTES), there, there + 8, 0};
+  Meeting meeting = {shared_address(shared + SUMS_AT), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
@@ -210,7 +217,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     }
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
-    const u8 *weights = shared + own * RINGS_BYTES, *columns = weights + STAGES * WEIGHT_BYTES;
+    const u8 *weights = shared + WEIGHTS_AT + own * STAGES * WEIGHT_BYTES, *columns = shared + own * COLUMN_STAGES * COLUMN_BYTES;
     WeightPipe weight_ring = weights_of(shared, barriers, own);
     ColumnPipe column_ring = columns_of(shared, barriers, own);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {

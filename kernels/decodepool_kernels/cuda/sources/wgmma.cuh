@@ -18,7 +18,13 @@
 
 // s = a rows (+ s where it keeps).
 DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int keeps) {
-#if TILES == 3
+#if TILES == 1
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; wgmma.mma_async.sync.aligned.m64n8k16" STEP_TYPES " {%0,%1,%2,%3},{%4,%5,%6,%7},%8,p,1,1,0;}"
+               : RESULTS(0) : OPERANDS);
+#elif TILES == 2
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16" STEP_TYPES " {%0,%1,%2,%3,%4,%5,%6,%7},{%8,%9,%10,%11},%12,p,1,1,0;}"
+               : RESULTS(0), RESULTS(1) : OPERANDS);
+#elif TILES == 3
   asm volatile("{.reg .pred p; setp.ne.b32 p, %17, 0; wgmma.mma_async.sync.aligned.m64n24k16" STEP_TYPES " {" REGISTERS_12 "},{%12,%13,%14,%15},%16,p,1,1,0;}"
                : RESULTS(0), RESULTS(1), RESULTS(2) : OPERANDS);
 #elif TILES == 4
