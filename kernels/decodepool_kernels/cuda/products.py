@@ -300,8 +300,10 @@ class FewCut:
         return sum(-(-count // width) for count in outputs)
 
     def blocks(self, outputs: Sequence[int], sm_count: int) -> int:
-        """Return the thread blocks of a product."""
-        return min(self.units(outputs), sm_count)
+        """Return the thread blocks of a product, no more than give each team a unit: a product beside it takes the
+        other SMs.
+        """
+        return min(-(-self.units(outputs) // self.teams), sm_count)
 
 
 def few_cut(
