@@ -73,17 +73,18 @@ def test_few_rows_of_a_k_quant_have_a_cut_where_their_activations_fit(
     assert cut is None or cut.shared_bytes <= H200
 
 
+@pytest.mark.parametrize("inputs", [96, 4096, 14336])
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 17])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int) -> None:
-    cut = cluster_cut(kind, [4096], rows, sm_count=132, shared_bytes=H200)
-    assert (cut is not None) == (rows <= 16 and not (kind.is_bfloat and rows > 8))
+def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int, inputs: int) -> None:
+    cut = cluster_cut(kind, [4096], inputs, rows, sm_count=132, shared_bytes=H200)
+    assert (cut is not None) == (rows <= 16 and not (kind.is_bfloat and rows > 8 and inputs > 96))
     assert cut is None or cut.shared_bytes <= H200
 
 
 @pytest.mark.parametrize(("rows", "is_cut"), [(8, False), (16, True)])
 def test_one_tile_of_rows_has_a_cut_for_clusters_where_it_leaves_few_of_them_idle(rows: int, is_cut: bool) -> None:
-    cut = cluster_cut(EIGHT_BITS, [4096, 1024, 1024], rows, sm_count=132, shared_bytes=H200)
+    cut = cluster_cut(EIGHT_BITS, [4096, 1024, 1024], 4096, rows, sm_count=132, shared_bytes=H200)
     assert (cut is not None) == is_cut
 
 

@@ -10,7 +10,7 @@ from itertools import product
 from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_kernels.cuda.packing import MatrixKind
+from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
 
 SLICES = 8
 GROUP_BLOCKS = 4
@@ -188,6 +188,12 @@ def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
     return (4, 2, 1) if tiles <= 4 or split else (2, 1)
 
 
+def _column_stage_bytes(kind: MatrixKind, tiles: int, blocks: int) -> int:
+    """Return the bytes of a stage of activations: fragments, and sums of each block or of a group in whole fragments."""
+    sums = {NO_SUMS: 0, HALF_SUMS: blocks * -(-tiles // 8), GROUP_SUMS: -(-tiles // 2)}[kind.sums]
+    return FRAGMENT_BYTES * (blocks * tiles * kind.planes + sums)
+
+
 def warpgroup_cut(
     kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int, *, is_full: bool = True
 ) -> WarpgroupCut | None:
@@ -201,13 +207,12 @@ def warpgroup_cut(
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
     weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
-    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
     for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
-        stages = room // (blocks * block_bytes)
+        stage_bytes = _column_stage_bytes(kind, tiles, blocks)
+        stages = min(room // stage_bytes, MOST_COLUMN_STAGES)
         if stages >= FEWEST_STAGES:
-            stages = min(stages, MOST_COLUMN_STAGES)
-            taken = BARRIER_BYTES + totals + weight_stages * weight_bytes + stages * blocks * block_bytes
+            taken = shared_bytes - room + stages * stage_bytes
             return replace(
                 cut, weight_stages=weight_stages, column_stages=stages, column_blocks=blocks, shared_bytes=taken
             )
@@ -341,11 +346,14 @@ def few_cut(
 @dataclass(frozen=True)
 class ClusterCut:
     """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of 64 outputs for a cluster of two blocks, of
-    which a warp takes half for one slice, and the depth of a slice's ring.
+    which a warp takes half for one slice, the depths of a slice's rings of weights and of activations, and whether the
+    latter hold all of the slice and are filled once.
     """
 
     tiles: int
     stages: int
+    column_stages: int
+    columns_stay: bool
     shared_bytes: int
 
     @property
@@ -356,7 +364,8 @@ class ClusterCut:
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
         unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
-        return {**unit, "TILES": self.tiles, "STAGES": self.stages}
+        rings = {"STAGES": self.stages, "COLUMN_STAGES": self.column_stages, "COLUMNS_STAY": int(self.columns_stay)}
+        return {**unit, "TILES": self.tiles, **rings}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -365,25 +374,35 @@ class ClusterCut:
 
 def prefers_clusters(kind: MatrixKind) -> bool:
     """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
-    computes, as of 4 bits, minima and k-quants.
+    computes.
     """
-    return kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum
+    return kind.has_group_chains or (kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum)
 
 
 def cluster_cut(
-    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
+    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
 ) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them, as
-    it does up to 8 rows where the last units would leave many clusters idle.
+    """Return the cut for up to `rows` rows, with the deepest rings that fit: activations stay where there is room for
+    all of them. None where another program takes them, as it does up to 8 rows where the last units would leave many
+    clusters idle.
     """
     if rows > MOST_CLUSTER_ROWS:
         return None
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
-    columns_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
-    slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
+    weight_bytes = own_slices * CLUSTER_UNIT_TILES * kind.group_bytes
+    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
     sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
-    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
-    cut = ClusterCut(tiles, stages, sums_bytes + stages * slots_bytes)
-    units, clusters = cut.units(outputs), sm_count // CLUSTER_BLOCKS
-    is_even = 20 * units >= 17 * clusters * -(-units // clusters)
-    return cut if stages >= FEWEST_STAGES and (tiles > 1 or is_even) else None
+    visits = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
+    for column_stages in (visits, *range(min(MOST_STAGES, visits) - 1, FEWEST_STAGES - 1, -1)):
+        do_stay = column_stages == visits
+        taken = sums_bytes + column_stages * column_bytes
+        stages = min(MOST_STAGES, (shared_bytes - taken) // weight_bytes)
+        if stages >= (FEWEST_STAGES if do_stay else column_stages):
+            cut = ClusterCut(tiles, stages, column_stages, do_stay, taken + stages * weight_bytes)
+            return cut if tiles > 1 or _is_even(cut.units(outputs), sm_count // CLUSTER_BLOCKS) else None
+    return None
+
+
+def _is_even(units: int, clusters: int) -> bool:
+    """Whether units fill clusters, with fewer than three in twenty idle in the end."""
+    return 20 * units >= 17 * clusters * -(-units // clusters)

@@ -134,7 +134,8 @@ class Programs:
         few = self._few_cut(record, rows, sm_count)
         if few is not None:
             return [self._few(record, before, few, arguments, rows)]
-        cluster = cluster_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
+        inputs = record.parts[0].matrix.inputs
+        cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
             return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)

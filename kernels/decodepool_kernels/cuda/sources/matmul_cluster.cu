@@ -1,7 +1,8 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
-// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
-// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Sums go to
-// the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
+// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has two rings of its own,
+// filled by a warp for all slices each: weights, on their way before the kernel ahead has ended, and activations. COLUMNS_STAY: their ring holds
+// all of a slice, which comes once for all units. Sums go to the block of the cluster that owns their outputs, where a warp folds the slices in order,
+// y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -17,28 +18,32 @@
 #define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
 #define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
-#define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
+#define COLUMN_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
+#define RINGS_BYTES (STAGES * WEIGHT_BYTES + COLUMN_STAGES * COLUMN_BYTES)
+#define RINGS_BARRIERS (2 * (STAGES + COLUMN_STAGES))
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
 
-typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
+typedef Pipe<STAGES, WEIGHT_BYTES> WeightPipe;
+typedef Pipe<COLUMN_STAGES, COLUMN_BYTES> ColumnPipe;
 
-// The ring of one of a block's slices; lanes that have none get the first.
-DEVICE SlicePipe pipe_of(const u8* slots, const u64* barriers, int own) {
-  const int slice = own < OWN_SLICES ? own : 0;
-  return SlicePipe(slots + slice * STAGES * SLOT_BYTES, barriers + slice * 2 * STAGES);
+// The rings of one of a block's slices.
+DEVICE WeightPipe weights_of(const u8* rings, const u64* barriers, int slice) { return WeightPipe(rings + slice * RINGS_BYTES, barriers + slice * RINGS_BARRIERS); }
+
+DEVICE ColumnPipe columns_of(const u8* rings, const u64* barriers, int slice) {
+  return ColumnPipe(rings + slice * RINGS_BYTES + STAGES * WEIGHT_BYTES, barriers + slice * RINGS_BARRIERS + 2 * STAGES);
 }
 
 // A lane's part of what a warp brings: one of `each` pieces of a group of one of the block's slices.
 struct Lane {
   int slice, piece;
   bool is_there;
-  SlicePipe pipe;
 
-  METHOD Lane(const u8* slots, const u64* barriers, int each)
-      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there(slice < OWN_SLICES), pipe(pipe_of(slots, barriers, slice)) {}
-  METHOD void claim(int bytes) const {
-    if (is_there && piece == 0) pipe.claim(bytes);
+  METHOD Lane(int each) : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there(slice < OWN_SLICES) {
+    if (!is_there) slice = 0;
+  }
+  template <class Ring> METHOD void claim(const Ring& ring, int bytes) const {
+    if (is_there && piece == 0) ring.claim(bytes);
     __syncwarp();
   }
 };
@@ -47,8 +52,9 @@ struct Lane {
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
 // By a warp: a lane a pair of tiles.
-DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
-  Lane own(slots, barriers, PAIRS);
+DEVICE void bring_weights(const u8* rings, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
+  const Lane own(PAIRS);
+  WeightPipe ring = weights_of(rings, barriers, own.slice);
   const int group = first_slice + own.slice;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const Unit at = p.at(unit);
@@ -57,60 +63,66 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
-      own.claim(pairs * bytes);
-      if (own.is_there && own.piece < pairs && count > 0)
-        copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
+      own.claim(ring, pairs * bytes);
+      if (own.is_there && own.piece < pairs && count > 0) copy_run(ring.slot() + own.piece * PAIR_BYTES, from, bytes, ring.filled(), GOES_FIRST);
       from += SLICES * PAIR_BYTES;
-      own.pipe.pass();
+      ring.pass();
     }
   }
 }
 
-// By a warp: a lane a block.
-DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
-  Lane own(slots, barriers, GROUP_BLOCKS);
-  const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
-  const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 2 * a.columns;
+// By a warp: a lane a block, and the sums of that block, or one lane those of the group.
+DEVICE void bring_columns(const u8* rings, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  const Lane own(GROUP_BLOCKS);
+  ColumnPipe ring = columns_of(rings, barriers, own.slice);
+  const int group = first_slice + own.slice, block = group * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
+  const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 8 * a.columns;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const int row_tile = p.at(unit).row_tile;
     const u8* planes = fragments_at(a, block, row_tile);
-    const float* sums = block_sums_at(a, block, row_tile * 8);
+    const u8* sums = SUMS == 2 ? group_sums_at(a, group, row_tile) : (const u8*)block_sums_at(a, block, row_tile * 8);
     for (int visit = 0; visit < p.blocks; visit += far) {
-      own.claim(blocks_of(visit + block - own.piece, p.blocks) * (PLANES_BYTES + SUMS_BYTES));
-      if (own.is_there && visit + block < p.blocks) {
-        const u32 to = own.pipe.slot() + WEIGHT_BYTES, sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-        copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, own.pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
+      const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks);
+      const u32 to = ring.slot(), sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
+      own.claim(ring, count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES);
+      if (own.is_there && own.piece < count) {
+        copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, ring.filled(), STAYS);
+        if (SUMS == 1) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, ring.filled(), STAYS);
+        if (SUMS == 2 && own.piece == 0) copy_run(sums_to, sums, GROUP_BLOCKS * SUMS_BYTES, ring.filled(), STAYS);
       }
       planes += planes_on, sums += sums_on;
-      own.pipe.pass();
+      ring.pass();
     }
+    if (COLUMNS_STAY) return;
   }
 }
 
 // acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
-template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* slot, int first_tile, int count, u32 offset) {
+template <bool is_whole>
+DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int first_tile, int count, u32 offset) {
   const int lane = threadIdx.x & 31;
-  const u8 *columns = slot + WEIGHT_BYTES, *groups_of[ROW_TILES];
+  const u8 *groups_of[ROW_TILES], *sums = columns + GROUP_BLOCKS * PLANES_BYTES;
   Head heads[ROW_TILES];
   UNROLL for (int r = 0; r < ROW_TILES; r++) {
-    groups_of[r] = slot + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
+    groups_of[r] = weights + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
     heads[r] = Head(groups_of[r], lane >> 2);
   }
+  float chains[ROW_TILES][TILES][4] = {};
   UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
     if (!is_whole && q >= count) break;
     Columns x[TILES];
     UNROLL for (int n = 0; n < TILES; n++) {
       UNROLL for (int plane = 0; plane < PLANES; plane++)
         x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
-#if HAS_MINIMUM
-      x[n].sums = *(const float4*)(columns + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
+#if SUMS == 1
+      x[n].sums = *(const float4*)(sums + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
 #endif
     }
     Record w[ROW_TILES];
     UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
-    fold_blocks(acc, 0, w, x);
+    fold_blocks(GROUP_CHAINS ? chains : acc, 0, w, x);
   }
+  UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
 }
 
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
@@ -169,11 +181,11 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
-  const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
+  __shared__ u64 barriers[OWN_SLICES * RINGS_BARRIERS + 2];
+  const u32 there = shared_address(barriers + OWN_SLICES * RINGS_BARRIERS);
   if (threadIdx.x == 0) {
     set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
-    for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
+    for (int own = 0; own < OWN_SLICES; own++) weights_of(shared, barriers, own).set(SLICE_WARPS), columns_of(shared, barriers, own).set(SLICE_WARPS);
   }
   __syncwarp();
   meet_blocks();
@@ -181,7 +193,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-  Meeting meeting = {shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), there, there + 8, 0};
+  Meeting meeting = {shared_address(shared + OWN_SLICES * RINGS_BYTES), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
@@ -198,17 +210,22 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     }
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
-    SlicePipe pipe = pipe_of(shared, barriers, own);
+    const u8 *weights = shared + own * RINGS_BYTES, *columns = weights + STAGES * WEIGHT_BYTES;
+    WeightPipe weight_ring = weights_of(shared, barriers, own);
+    ColumnPipe column_ring = columns_of(shared, barriers, own);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
       for (int first = 0; first < blocks; first += SLICES * GROUP_BLOCKS) {
         const int left = blocks - first - slice * GROUP_BLOCKS;
-        pipe.wait();
-        const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
-        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, first_tile, GROUP_BLOCKS, offset);
-        else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
-        pipe.give_back<true>();
+        if (!COLUMNS_STAY || unit < clusters) column_ring.wait();
+        weight_ring.wait();
+        const u8 *weights_at = weights + weight_ring.stage * WEIGHT_BYTES, *columns_at = columns + column_ring.stage * COLUMN_BYTES;
+        if (left >= GROUP_BLOCKS) fold_group<true>(acc, weights_at, columns_at, first_tile, GROUP_BLOCKS, offset);
+        else if (left > 0) fold_group<false>(acc, weights_at, columns_at, first_tile, left, offset);
+        weight_ring.give_back<true>();
+        if (COLUMNS_STAY) column_ring.pass();
+        else column_ring.give_back<true>();
       }
       meeting.send_sums(acc, slice, first_tile);
     }

@@ -35,6 +35,12 @@ DEVICE bool is_elected() {
   return is;
 }
 
+// A warp is done with a slot that it has left, read by the tensor cores alone.
+DEVICE void give_back_slot(u32 free) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) arrive(free);
+}
+
 // One side's view of the ring; both sides pass over the slots in the same order.
 template <int stages, int slot_bytes> struct Pipe {
   u32 slots, barriers;  // a slot's barriers: filled, then free
@@ -60,6 +66,13 @@ template <int stages, int slot_bytes> struct Pipe {
   }
 
   METHOD void wait() const { wait_barrier(filled(), phase); }
+
+  // A reading warp goes on to the next slot and keeps the one at hand until it gives that back.
+  METHOD u32 leave() {
+    const u32 kept = filled() + 8;
+    pass();
+    return kept;
+  }
 
   // A reading warp is done with the slot; read_plainly where its own instructions read it, and the copy engine fills it next.
   template <bool read_plainly> METHOD void give_back() {
