@@ -211,6 +211,17 @@ def test_types_that_take_other_sums_of_one_activation_have_the_bytes_of_each_alo
         assert together.rows(range(rows)).tobytes() == alone.rows(range(rows)).tobytes(), rows
 
 
+@pytest.mark.parametrize("read", range(3))
+def test_few_rows_products_beside_each_other_have_the_bytes_of_each_alone(gpu: Gpu, read: int) -> None:
+    """Each row is another activation, which those that do not wait for the product ahead must not take too early."""
+    shapes = {"Q4_K": 5120, "Q5_K": 1024, "Q6_K": 1024}
+    matrices, x = [made(name, outputs, 4096)[0] for name, outputs in shapes.items()], numbers(1, 16, 4096)
+    together, alone = products(gpu, x, matrices, read=read), products(gpu, x, [matrices[read]])
+    for row in range(16):
+        assert together.rows([row]).tobytes() == alone.rows([row]).tobytes(), row
+    assert together.rows(range(4)).tobytes() == alone.rows(range(4)).tobytes()
+
+
 HARD = {
     "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
     "large": lambda x: x * 1e30,

@@ -190,7 +190,7 @@ def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
 
 
 def _column_stage_bytes(kind: MatrixKind, tiles: int, blocks: int) -> int:
-    """Return the bytes of a stage of activations: fragments, and sums of each block or of a group in whole fragments."""
+    """Return the bytes of a stage of activations: fragments, and sums of blocks or of a group in whole fragments."""
     sums = {NO_SUMS: 0, HALF_SUMS: blocks * -(-tiles // 8), GROUP_SUMS: -(-tiles // 2)}[kind.sums]
     return FRAGMENT_BYTES * (blocks * tiles * kind.planes + sums)
 
@@ -306,8 +306,10 @@ class FewCut:
         return sum(-(-count // width) for count in outputs)
 
     def blocks(self, outputs: Sequence[int], sm_count: int) -> int:
-        """Return the thread blocks of a product."""
-        return min(self.units(outputs), sm_count)
+        """Return the thread blocks of a product, no more than give each team a unit: a product beside it takes the
+        other SMs.
+        """
+        return min(-(-self.units(outputs) // self.teams), sm_count)
 
 
 def few_cut(

@@ -80,12 +80,13 @@ class Programs:
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left = {}
-        return [launch for record in records for launch in self._launches(record, rows, narrow)]
+        pairs = zip([None, *records], records, strict=False)
+        return [launch for before, record in pairs for launch in self._launches(record, before, rows, narrow)]
 
-    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
+    def _launches(self, record: Record, before: Record | None, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
-            return self._product(record, arguments, rows)
+            return self._product(record, before, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
@@ -118,8 +119,10 @@ class Programs:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
         return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WARPGROUP_ROWS
 
-    def _product(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
-        kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
+    def _product(
+        self, record: Record, before: Record | None, arguments: tuple[Operand, ...], rows: int
+    ) -> list[Launch]:
+        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
@@ -132,9 +135,9 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        few = few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
-        if few is not None and self._gpu.capability == FEW_CAPABILITY:
-            return [self._few(record, few, arguments, outputs)]
+        few = self._few_cut(record, rows, sm_count)
+        if few is not None:
+            return [self._few(record, before, few, arguments, rows)]
         cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
         if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
             return [self._cluster(record, cluster, arguments, outputs)]
@@ -144,12 +147,36 @@ class Programs:
         blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
-    def _few(self, record: Record, cut: FewCut, arguments: tuple[Operand, ...], outputs: Sequence[int]) -> Launch:
+    def _few_cut(self, record: Record, rows: int, sm_count: int) -> FewCut | None:
+        """Return the cut of a product that `matmul_few` takes, on so many SMs."""
+        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
+        assert kind is not None
+        if self._gpu.capability != FEW_CAPABILITY:
+            return None
+        inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        return few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
+
+    def _few(
+        self, record: Record, before: Record | None, cut: FewCut, arguments: tuple[Operand, ...], rows: int
+    ) -> Launch:
+        """Return a launch of `matmul_few`, beside the product before where that takes the same activation by the same
+        program: on the SMs that it leaves, if they are many.
+        """
+        sm_count, taken = self._gpu.sm_count, self._taken(record, before, rows)
+        if taken is not None and taken <= sm_count * 3 // 4:
+            cut = self._few_cut(record, rows, sm_count - taken) or cut
         places, activation, blocks, columns, *rest = arguments
-        defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value}
+        defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value, "BESIDE": int(taken is not None)}
         function = self._library.function("matmul_few", defines, cut.threads, cut.shared_bytes)
-        grid = (cut.blocks(outputs, self._gpu.sm_count), 1)
+        grid = (cut.blocks(_outputs(record), sm_count), 1)
         return Launch(_product_name(record), function, grid, (places, activation, blocks, *rest), _weight_bytes(record))
+
+    def _taken(self, record: Record, before: Record | None, rows: int) -> int | None:
+        """Return the SMs of the product that this one may run beside; None where there is none."""
+        if before is None or not before.parts or before.operands[0] is not record.operands[0]:
+            return None
+        cut = self._few_cut(before, rows, self._gpu.sm_count)
+        return None if cut is None else cut.blocks(_outputs(before), self._gpu.sm_count)
 
     def _cluster(
         self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]
@@ -212,7 +239,7 @@ class Programs:
         self._partials_of(max((self._slices_bytes(record, rows) for record in products for rows in widths), default=0))
 
     def _slices_bytes(self, record: Record, rows: int) -> int:
-        kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
+        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         if self._has_warpgroups(rows):
@@ -266,6 +293,10 @@ def _whole_rows(arguments: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
     _, _, out, stride, heads, head_dim, *target, _ = arguments
     return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target, ctypes.c_int(ROWS))
+
+
+def _outputs(record: Record) -> list[int]:
+    return [part.matrix.outputs for part in record.parts]
 
 
 def _weight_bytes(record: Record) -> int:

@@ -264,14 +264,14 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   WeightPipe filling = weights;
   _Pragma("unroll 1") for (int stage = 0; stage < FIRST; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
   __syncthreads();  // barriers stand
-  let_next_start();
-  await_previous();
+  if (!BESIDE) await_previous();
+  let_next_start();  // behind the wait: a product beside this one takes the same activations, and does not wait for them
   const Activation a = activation_at(activation, blocks, COLUMNS);
   const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4) + team * (SLICES * MOST_ROWS * 4);
   const u32 first_planes = shared_address(all_sums + TEAMS * (2 * SLICES * SLICE_SUMS + SLICES * MOST_ROWS) * 4), first_sums = first_planes + groups * PLANES_BYTES;
   const u32 first_help = first_sums + groups * SUMS_BYTES + ring * (STAGES / 2 * HELP_BYTES) + lane * 4;
   Rows{first_planes, first_sums}.ask_share(a, slice, HELPERS ? is_helper : team, blocks, rows, rows_here);
-  if (lane < MOST_ROWS && !is_helper) put_shared(scales + (slice * MOST_ROWS + lane) * 4, a.scales[slice * COLUMNS + lane]);
+  if (lane < MOST_ROWS && !is_helper) put_shared(scales + (slice * MOST_ROWS + lane) * 4, __ldcg(a.scales + slice * COLUMNS + lane));
   _Pragma("unroll 1") for (int stage = FIRST; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
   wait_barrier(rows_here, 0);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
@@ -303,4 +303,5 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
     keep_sums(sums_pipe, slice, acc);
     if (fold_turn == 0) fold_unit(kept, parts.part[at.part], at.tile, scales, own, rows, logits_slots);
   }
+  if (BESIDE) await_previous();
 }
