@@ -35,16 +35,19 @@ struct Way : Stream {
     UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], unit);
   }
 
-  // The chain s has come; its last stage of columns is at hand.
-  METHOD void end_group(float (&acc)[TILES][4], float (&s)[TILES][4], const GroupEnd& end) {
+  // The chain s has come; its last stage of columns is at hand. `ahead` runs while the tensor cores work.
+  template <class Ahead> METHOD void end_group(float (&acc)[TILES][4], float (&s)[TILES][4], const GroupEnd& end, Ahead ahead) {
     fold(acc, s, end.units[0]);
 #if HAS_MINIMUM
     begin_steps();
     multiply_group(s, end.minima, sums_at(__shfl_sync(~0u, columns.slot(), 0) + STAGE_SUMS), 0);
     commit_steps();
+    ahead();
     await_steps<0>();
     hold(end.minima, offset);
     fold(acc, s, end.units[1]);
+#else
+    ahead();
 #endif
     columns.give_back<false>();
   }
@@ -84,12 +87,14 @@ struct Way : Stream {
         if (after <= 0) continue;
         weights.wait();
         from = own_records(slots, weights, min(GROUP_BLOCKS, after));
-        head = Head(from, lane >> 2);
-        w[0].load(head, from, 0, lane, offset);
       }
       await_steps<0>();
       hold(w[1].codes, offset);
-      end_group(acc, s, end);
+      end_group(acc, s, end, [&]() {
+        if (after <= 0) return;
+        head = Head(from, lane >> 2);
+        w[0].load(head, from, 0, lane, offset);
+      });
     }
     if (left > 0) sum_short(acc, from, left);
   }
@@ -110,6 +115,6 @@ struct Way : Stream {
     }
     end.load(from);
     weights.give_back<true>();
-    end_group(acc, s, end);
+    end_group(acc, s, end, []() {});
   }
 };
