@@ -160,7 +160,8 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
 ) -> None:
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 16, inputs), [packed])
-    monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
+    monkeypatch.setattr(programs, "prefers_clusters", lambda kind, rows: True)
+    monkeypatch.setattr(cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
     for capability in ("CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):

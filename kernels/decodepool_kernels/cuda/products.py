@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, round_up
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
@@ -29,6 +29,7 @@ COPYING_WARPGROUP = 128
 WARPGROUP_WARPS = 16
 """Warps of a block that hand sums on, at most."""
 MOST_COLUMN_STAGES = 8
+MOST_FEW_ROWS = 4
 FEW_ROWS = (1, 2, 4, 8)
 """Rows that `matmul_few` holds in shared memory."""
 MOST_TEAMS = {1: 3, 2: 2}
@@ -36,7 +37,11 @@ MOST_TEAMS = {1: 3, 2: 2}
 MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has, at most."""
 CLUSTER_BLOCKS = 2
-CLUSTER_UNIT_TILES = 4
+CLUSTER_UNIT_TILES, CLUSTER_ROW_TILES = (4, 6), 2
+"""Tiles of 16 outputs of a unit of `matmul_cluster`, those preferred first, and of a warp."""
+LEAST_BUSY = {1: 0.85, 2: 0.5}
+"""Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
+FEWEST_STAGES_BESIDE_HELD = 3
 MOST_CLUSTER_ROWS = 16
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
@@ -346,79 +351,77 @@ def few_cut(
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of 64 outputs for a cluster of two blocks, of
-    which a warp takes half for one slice, the depths of a slice's rings of weights and of activations, and whether the
-    latter hold all of the slice and are filled once.
+    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of `unit_tiles` x 16 outputs for a cluster of two
+    blocks, of which a warp takes two tiles for one slice, the depth of a slice's ring, and the groups of a slice whose
+    activations stay: all of them, or 0 where they come with the weights.
     """
 
+    unit_tiles: int
     tiles: int
+    held_groups: int
     stages: int
-    column_stages: int
-    columns_stay: bool
-    cores: bool
     shared_bytes: int
-
-    @property
-    def row_tiles(self) -> int:
-        """Tiles of 16 outputs that a warp takes."""
-        return 1 if self.cores else 2
 
     @property
     def threads(self) -> int:
         """Threads of a block: warps that compute, two that copy and one that folds."""
-        return 32 * (SLICES // CLUSTER_BLOCKS * CLUSTER_UNIT_TILES // self.row_tiles + 3)
+        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // CLUSTER_ROW_TILES + 3)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": self.row_tiles}
-        rings = {"STAGES": self.stages, "COLUMN_STAGES": self.column_stages, "COLUMNS_STAY": int(self.columns_stay)}
-        return {**unit, "TILES": self.tiles, "CORES": int(self.cores), **rings}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": CLUSTER_ROW_TILES}
+        return {**unit, "TILES": self.tiles, "HELD_GROUPS": self.held_groups, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
-        return sum(-(-count // (TILE_OUTPUTS * CLUSTER_UNIT_TILES)) for count in outputs)
+        return sum(-(-count // (TILE_OUTPUTS * self.unit_tiles)) for count in outputs)
+
+    def rounds(self, outputs: Sequence[int], clusters: int) -> int:
+        """Return how many units the busiest of the clusters takes."""
+        return -(-self.units(outputs) // clusters)
 
 
-def prefers_clusters(kind: MatrixKind) -> bool:
-    """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
-    computes.
+def prefers_clusters(kind: MatrixKind, rows: int) -> bool:
+    """Whether `matmul_cluster` is the faster program for up to `rows` rows of a kind: where what it copies limits it
+    and not what it computes, or where a k-quant has more rows than `matmul_few` is good for.
     """
-    return kind.has_group_chains or (kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum)
+    if kind.is_factored:
+        return rows > (MOST_FEW_ROWS if kind.has_group_chains else FEW_ROWS[-1])
+    return kind.code_bits == 8 and not kind.has_minimum
 
 
 def cluster_cut(
-    kind: MatrixKind,
-    outputs: Sequence[int],
-    inputs: int,
-    rows: int,
-    *,
-    sm_count: int,
-    shared_bytes: int,
-    cores: bool = False,
+    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
 ) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows, with the deepest rings that fit: activations stay where there is room for
-    all of them. None where another program takes them, as it does up to 8 rows where the last units would leave many
-    clusters idle.
+    """Return the cut for up to `rows` rows; None where another program takes them, as it does where the last units
+    would leave many clusters idle. Units have the outputs that leave the busiest cluster the least; those of other
+    kinds than k-quants are slower where they are larger.
     """
     if rows > MOST_CLUSTER_ROWS:
         return None
+    clusters = sm_count // CLUSTER_BLOCKS
+    sizes = CLUSTER_UNIT_TILES if kind.has_group_chains else CLUSTER_UNIT_TILES[:1]
+    cuts = [cut for size in sizes if (cut := _cluster_cut(kind, size, inputs, rows, shared_bytes)) is not None]
+    best = min(cuts, key=lambda cut: cut.unit_tiles * cut.rounds(outputs, clusters), default=None)
+    if best is None:
+        return None
+    busy = best.units(outputs) / (clusters * best.rounds(outputs, clusters))
+    return best if busy >= LEAST_BUSY[best.tiles] else None
+
+
+def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shared_bytes: int) -> ClusterCut | None:
+    """Return the cut with the deepest ring that fits. Activations of a group's chain stay where there is room for all
+    of them and a ring that is deep enough; where codes take as many bytes the ring is worth more.
+    """
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
-    weight_bytes = own_slices * CLUSTER_UNIT_TILES * kind.group_bytes
-    group_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
-    column_bytes = own_slices * round_up(group_bytes, FRAGMENT_BYTES)
-    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
-    visits = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
-    for column_stages in (visits, *range(min(MOST_STAGES, visits) - 1, FEWEST_STAGES - 1, -1)):
-        do_stay = column_stages == visits
-        barrier_bytes = 16 * (own_slices * (MOST_STAGES + column_stages) + 1)
-        taken = sums_bytes + column_stages * column_bytes + barrier_bytes
-        stages = min(MOST_STAGES, (shared_bytes - taken) // weight_bytes)
-        if stages >= (FEWEST_STAGES if do_stay else column_stages):
-            cut = ClusterCut(tiles, stages, column_stages, do_stay, cores, taken + stages * weight_bytes)
-            return cut if tiles > 1 or _is_even(cut.units(outputs), sm_count // CLUSTER_BLOCKS) else None
-    return None
-
-
-def _is_even(units: int, clusters: int) -> bool:
-    """Whether units fill clusters, with fewer than three in twenty idle in the end."""
-    return 20 * units >= 17 * clusters * -(-units // clusters)
+    weight_bytes = own_slices * unit_tiles * kind.group_bytes
+    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
+    groups = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
+    stages = min(MOST_STAGES, (shared_bytes - sums_bytes - groups * column_bytes) // weight_bytes)
+    if kind.has_group_chains and stages >= FEWEST_STAGES_BESIDE_HELD:
+        return ClusterCut(unit_tiles, tiles, groups, stages, sums_bytes + groups * column_bytes + stages * weight_bytes)
+    slot_bytes = weight_bytes + column_bytes
+    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slot_bytes)
+    cut = ClusterCut(unit_tiles, tiles, 0, stages, sums_bytes + stages * slot_bytes)
+    return cut if stages >= FEWEST_STAGES else None

@@ -16,6 +16,7 @@ from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     CLUSTER_BLOCKS,
+    FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
     ClusterCut,
@@ -40,7 +41,6 @@ FOLD_THREADS = 256
 FEW_CAPABILITY = 90
 CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
-FEWEST_WARPGROUP_ROWS = 9
 """Each its own, so that a test can hold one program to its twin."""
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
@@ -117,7 +117,7 @@ class Programs:
 
     def _has_warpgroups(self, rows: int) -> bool:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
-        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WARPGROUP_ROWS
+        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
 
     def _product(
         self, record: Record, before: Record | None, arguments: tuple[Operand, ...], rows: int
@@ -126,32 +126,37 @@ class Programs:
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
-        inputs = record.parts[0].matrix.inputs
         if self._has_warpgroups(rows):
-            cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room, cores=True)
-            if cluster is not None:
-                return [self._cluster(record, cluster, arguments, outputs)]
             return self._warpgroups(record, arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
+        cluster = self._cluster_cut(record, rows)
+        if cluster is not None:
+            return [self._cluster(record, cluster, arguments, outputs)]
         few = self._few_cut(record, rows, sm_count)
         if few is not None:
             return [self._few(record, before, few, arguments, rows)]
-        cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
-        if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
-            return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
+    def _cluster_cut(self, record: Record, rows: int) -> ClusterCut | None:
+        """Return the cut of a product that `matmul_cluster` takes."""
+        kind, inputs = record.parts[0].matrix.kind, record.parts[0].matrix.inputs
+        assert kind is not None
+        if self._gpu.capability != CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
+            return None
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        return cluster_cut(kind, _outputs(record), inputs, rows, sm_count=sm_count, shared_bytes=room)
+
     def _few_cut(self, record: Record, rows: int, sm_count: int) -> FewCut | None:
         """Return the cut of a product that `matmul_few` takes, on so many SMs."""
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
-        if self._gpu.capability != FEW_CAPABILITY:
+        if self._gpu.capability != FEW_CAPABILITY or self._cluster_cut(record, rows) is not None:
             return None
         inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         return few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
