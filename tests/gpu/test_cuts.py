@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.cluster_cuts import cluster_cut
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind, quant_kind
 from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.products import (
-    cluster_cut,
     few_cut,
     product_cut,
     warpgroup_cut,

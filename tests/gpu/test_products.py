@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import cluster_cuts, programs
 from decodepool_kernels.cuda import products as cuts
-from decodepool_kernels.cuda import programs
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised, quant_kind
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
 from decodepool_kernels.scales import products_of
@@ -161,7 +161,7 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 16, inputs), [packed])
     monkeypatch.setattr(programs, "prefers_clusters", lambda kind, rows: True)
-    monkeypatch.setattr(cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
+    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
     for capability in ("CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):

@@ -10,24 +10,21 @@ from decodepool_sizing.layouts import round_up
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
-    CLUSTER_BLOCKS,
     FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
-    ClusterCut,
     FewCut,
     Part,
     Parts,
     Slices,
     WideCut,
-    cluster_cut,
     few_cut,
-    prefers_clusters,
     product_cut,
     warpgroup_cut,
     wide_cut,
