@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_kernels.cuda import backend, draws, products, programs
+from decodepool_kernels.cuda import backend, cluster_cuts, draws, products, programs
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.registry import KERNELS
@@ -37,6 +37,8 @@ NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
 ANY_GPU: Sequence[Seam] = [
     (programs, capability, 0) for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "CLUSTER_CAPABILITY")
 ]
+CLUSTERED: Seam = (cluster_cuts, "LEAST_BUSY", {1: 2.0, 2: 0.0})
+"""Two tiles of rows go to clusters however few units there are, one tile never."""
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
 WITHOUT_PRODUCTS = frozenset({"repack", "embed", "rope_table", "attention", "attention_wide", "argmax"})
@@ -53,7 +55,7 @@ class Case:
     tiny: Tiny
     kernels: frozenset[str]
     wanted: Wanted = ON_GPU
-    seams: Sequence[Seam] = (DRAWN_ALONE,)
+    seams: Sequence[Seam] = (DRAWN_ALONE, CLUSTERED)
 
 
 def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
@@ -64,7 +66,7 @@ IN_CLUSTERS = "drawn in clusters"
 CASES = {
     "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw"}),
     IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
-    "minima, sums handed on": Case(_tiny("Q4_K"), K_QUANTS | FUSED, seams=[HANDED_ON, DRAWN_ALONE]),
+    "minima, sums handed on": Case(_tiny("Q4_K"), K_QUANTS | FUSED, seams=[HANDED_ON, DRAWN_ALONE, CLUSTERED]),
     "scales of 16, q8_0 pages": Case(
         _tiny("Q6_K", "qwen3", head_norms=True),
         K_QUANTS | FUSED | {"rms_norm"},
