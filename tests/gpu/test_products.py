@@ -130,6 +130,7 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 8, inputs), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
