@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import cluster_cuts, programs
 from decodepool_kernels.cuda import products as cuts
-from decodepool_kernels.cuda import programs
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised, quant_kind
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
 from decodepool_kernels.scales import products_of
@@ -130,6 +130,7 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 8, inputs), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
@@ -160,7 +161,8 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
 ) -> None:
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 16, inputs), [packed])
-    monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
+    monkeypatch.setattr(programs, "prefers_clusters", lambda kind, rows: True)
+    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
     for capability in ("CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):

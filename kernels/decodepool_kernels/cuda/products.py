@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS, round_up
+from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
@@ -35,9 +35,6 @@ MOST_TEAMS = {1: 3, 2: 2}
 """Teams of `matmul_few` that an SM has registers for, by the tiles that a warp takes at once."""
 MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has, at most."""
-CLUSTER_BLOCKS = 2
-CLUSTER_UNIT_TILES = 4
-MOST_CLUSTER_ROWS = 16
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -344,83 +341,3 @@ def few_cut(
         if stages >= FEWEST_STAGES:
             return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
     return None
-
-
-@dataclass(frozen=True)
-class ClusterCut:
-    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of 64 outputs for a cluster of two blocks, of
-    which a warp takes half for one slice, the depths of a slice's rings of weights and of activations, and whether the
-    latter hold all of the slice and are filled once.
-    """
-
-    tiles: int
-    stages: int
-    column_stages: int
-    columns_stay: bool
-    cores: bool
-    shared_bytes: int
-
-    @property
-    def row_tiles(self) -> int:
-        """Tiles of 16 outputs that a warp takes."""
-        return 1 if self.cores else 2
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block: warps that compute, two that copy and one that folds."""
-        return 32 * (SLICES // CLUSTER_BLOCKS * CLUSTER_UNIT_TILES // self.row_tiles + 3)
-
-    def defines(self) -> dict[str, int]:
-        """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": self.row_tiles}
-        rings = {"STAGES": self.stages, "COLUMN_STAGES": self.column_stages, "COLUMNS_STAY": int(self.columns_stay)}
-        return {**unit, "TILES": self.tiles, "CORES": int(self.cores), **rings}
-
-    def units(self, outputs: Sequence[int]) -> int:
-        """Return the units of a product."""
-        return sum(-(-count // (TILE_OUTPUTS * CLUSTER_UNIT_TILES)) for count in outputs)
-
-
-def prefers_clusters(kind: MatrixKind) -> bool:
-    """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
-    computes.
-    """
-    return kind.has_group_chains or (kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum)
-
-
-def cluster_cut(
-    kind: MatrixKind,
-    outputs: Sequence[int],
-    inputs: int,
-    rows: int,
-    *,
-    sm_count: int,
-    shared_bytes: int,
-    cores: bool = False,
-) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows, with the deepest rings that fit: activations stay where there is room for
-    all of them. None where another program takes them, as it does up to 8 rows where the last units would leave many
-    clusters idle.
-    """
-    if rows > MOST_CLUSTER_ROWS:
-        return None
-    tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
-    weight_bytes = own_slices * CLUSTER_UNIT_TILES * kind.group_bytes
-    group_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
-    column_bytes = own_slices * round_up(group_bytes, FRAGMENT_BYTES)
-    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
-    visits = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
-    for column_stages in (visits, *range(min(MOST_STAGES, visits) - 1, FEWEST_STAGES - 1, -1)):
-        do_stay = column_stages == visits
-        barrier_bytes = 16 * (own_slices * (MOST_STAGES + column_stages) + 1)
-        taken = sums_bytes + column_stages * column_bytes + barrier_bytes
-        stages = min(MOST_STAGES, (shared_bytes - taken) // weight_bytes)
-        if stages >= (FEWEST_STAGES if do_stay else column_stages):
-            cut = ClusterCut(tiles, stages, column_stages, do_stay, cores, taken + stages * weight_bytes)
-            return cut if tiles > 1 or _is_even(cut.units(outputs), sm_count // CLUSTER_BLOCKS) else None
-    return None
-
-
-def _is_even(units: int, clusters: int) -> bool:
-    """Whether units fill clusters, with fewer than three in twenty idle in the end."""
-    return 20 * units >= 17 * clusters * -(-units // clusters)

@@ -10,23 +10,21 @@ from decodepool_sizing.layouts import round_up
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
-    CLUSTER_BLOCKS,
+    FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
-    ClusterCut,
     FewCut,
     Part,
     Parts,
     Slices,
     WideCut,
-    cluster_cut,
     few_cut,
-    prefers_clusters,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -40,7 +38,6 @@ FOLD_THREADS = 256
 FEW_CAPABILITY = 90
 CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
-FEWEST_WARPGROUP_ROWS = 9
 """Each its own, so that a test can hold one program to its twin."""
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
@@ -117,7 +114,7 @@ class Programs:
 
     def _has_warpgroups(self, rows: int) -> bool:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
-        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WARPGROUP_ROWS
+        return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
 
     def _product(
         self, record: Record, before: Record | None, arguments: tuple[Operand, ...], rows: int
@@ -126,32 +123,37 @@ class Programs:
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
-        inputs = record.parts[0].matrix.inputs
         if self._has_warpgroups(rows):
-            cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room, cores=True)
-            if cluster is not None:
-                return [self._cluster(record, cluster, arguments, outputs)]
             return self._warpgroups(record, arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
+        cluster = self._cluster_cut(record, rows)
+        if cluster is not None:
+            return [self._cluster(record, cluster, arguments, outputs)]
         few = self._few_cut(record, rows, sm_count)
         if few is not None:
             return [self._few(record, before, few, arguments, rows)]
-        cluster = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
-        if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
-            return [self._cluster(record, cluster, arguments, outputs)]
         cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
+    def _cluster_cut(self, record: Record, rows: int) -> ClusterCut | None:
+        """Return the cut of a product that `matmul_cluster` takes."""
+        kind, inputs = record.parts[0].matrix.kind, record.parts[0].matrix.inputs
+        assert kind is not None
+        if self._gpu.capability != CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
+            return None
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        return cluster_cut(kind, _outputs(record), inputs, rows, sm_count=sm_count, shared_bytes=room)
+
     def _few_cut(self, record: Record, rows: int, sm_count: int) -> FewCut | None:
         """Return the cut of a product that `matmul_few` takes, on so many SMs."""
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
-        if self._gpu.capability != FEW_CAPABILITY:
+        if self._gpu.capability != FEW_CAPABILITY or self._cluster_cut(record, rows) is not None:
             return None
         inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         return few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)

@@ -1,8 +1,8 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
-// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has two rings of its own,
-// filled by a warp for all slices each: weights, on their way before the kernel ahead has ended, and activations. COLUMNS_STAY: their ring holds
-// all of a slice, which comes once for all units. Sums go to the block of the cluster that owns their outputs, where a warp folds the slices in order,
-// y = fma(acc, 2^-e, y).
+// slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
+// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
+// for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
+// where a warp folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -18,35 +18,41 @@
 #define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
 #define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
-#define COLUMN_BYTES ((GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES) + 511) / 512 * 512)  // of a group: planes of its blocks, then its sums
-#define WEIGHTS_AT (OWN_SLICES * COLUMN_STAGES * COLUMN_BYTES)
-#define SUMS_AT (WEIGHTS_AT + OWN_SLICES * STAGES * WEIGHT_BYTES)
-#define RINGS_BARRIERS (2 * (STAGES + COLUMN_STAGES))
+#define COLUMNS_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
+#define SLOT_BYTES (WEIGHT_BYTES + (HELD_GROUPS ? 0 : COLUMNS_BYTES))
+#define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
 
-typedef Pipe<STAGES, WEIGHT_BYTES> WeightPipe;
-typedef Pipe<COLUMN_STAGES, COLUMN_BYTES> ColumnPipe;
+typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
-// The rings of one of a block's slices.
-DEVICE WeightPipe weights_of(const u8* rings, const u64* barriers, int slice) {
-  return WeightPipe(rings + WEIGHTS_AT + slice * STAGES * WEIGHT_BYTES, barriers + slice * RINGS_BARRIERS);
+// The ring of one of a block's slices; lanes that have none get the first.
+DEVICE SlicePipe pipe_of(const u8* slots, const u64* barriers, int own) {
+  const int slice = own < OWN_SLICES ? own : 0;
+  return SlicePipe(slots + slice * STAGES * SLOT_BYTES, barriers + slice * 2 * STAGES);
 }
 
-DEVICE ColumnPipe columns_of(const u8* rings, const u64* barriers, int slice) {
-  return ColumnPipe(rings + slice * COLUMN_STAGES * COLUMN_BYTES, barriers + slice * RINGS_BARRIERS + 2 * STAGES);
-}
+// The activations that stay, of one of a block's slices: groups, and for each a barrier.
+struct Held {
+  u32 groups, barriers;
+
+  METHOD Held(const u8* slots, const u64* pipes, int slice)
+      : groups(shared_address(slots + OWN_SLICES * STAGES * SLOT_BYTES + slice * HELD_BYTES)), barriers(shared_address(pipes + 2 * OWN_SLICES * STAGES + slice * HELD_GROUPS)) {}
+  METHOD void set() const {
+    for (int i = 0; i < HELD_GROUPS; i++) set_barrier(barriers + 8 * i, 1);
+  }
+};
 
 // A lane's part of what a warp brings: one of `each` pieces of a group of one of the block's slices.
 struct Lane {
   int slice, piece;
   bool is_there;
+  SlicePipe pipe;
 
-  METHOD Lane(int each) : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there(slice < OWN_SLICES) {
-    if (!is_there) slice = 0;
-  }
-  template <class Ring> METHOD void claim(const Ring& ring, int bytes) const {
-    if (is_there && piece == 0) ring.claim(bytes);
+  METHOD Lane(const u8* slots, const u64* barriers, int each)
+      : slice((threadIdx.x & 31) / each), piece((threadIdx.x & 31) % each), is_there(slice < OWN_SLICES), pipe(pipe_of(slots, barriers, slice)) {}
+  METHOD void claim(int bytes) const {
+    if (is_there && piece == 0) pipe.claim(bytes);
     __syncwarp();
   }
 };
@@ -55,9 +61,8 @@ struct Lane {
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
 // By a warp: a lane a pair of tiles.
-DEVICE void bring_weights(const u8* rings, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
-  const Lane own(PAIRS);
-  WeightPipe ring = weights_of(rings, barriers, own.slice);
+DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
+  Lane own(slots, barriers, PAIRS);
   const int group = first_slice + own.slice;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const Unit at = p.at(unit);
@@ -66,43 +71,53 @@ DEVICE void bring_weights(const u8* rings, const u64* barriers, const Parts& par
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
-      own.claim(ring, pairs * bytes);
-      if (own.is_there && own.piece < pairs && count > 0) copy_run(ring.slot() + own.piece * PAIR_BYTES, from, bytes, ring.filled(), GOES_FIRST);
+      own.claim(pairs * bytes);
+      if (own.is_there && own.piece < pairs && count > 0)
+        copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
       from += SLICES * PAIR_BYTES;
-      ring.pass();
+      own.pipe.pass();
     }
   }
 }
 
 // By a warp: a lane a block, and the sums of that block, or one lane those of the group.
-DEVICE void bring_columns(const u8* rings, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
-  const Lane own(GROUP_BLOCKS);
-  ColumnPipe ring = columns_of(rings, barriers, own.slice);
-  const int group = first_slice + own.slice, block = group * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
-  const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 8 * a.columns;
+DEVICE void copy_columns(const Lane& own, u32 to, u32 filled, const Activation& a, int block, int row_tile, int count) {
+  if (!own.is_there || own.piece >= count) return;
+  const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
+  copy_run(to + own.piece * PLANES_BYTES, fragments_at(a, block, row_tile), PLANES_BYTES, filled, STAYS);
+  if (SUMS == 1) copy_run(sums_to + own.piece * SUMS_BYTES, block_sums_at(a, block, row_tile * 8), SUMS_BYTES, filled, STAYS);
+  if (SUMS == 2 && own.piece == 0) copy_run(sums_to, group_sums_at(a, block / GROUP_BLOCKS, row_tile), GROUP_BLOCKS * SUMS_BYTES, filled, STAYS);
+}
+
+// Bytes of `count` blocks of a group.
+DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
+
+DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  Lane own(slots, barriers, GROUP_BLOCKS);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const int row_tile = p.at(unit).row_tile;
-    const u8* planes = fragments_at(a, block, row_tile);
-    const u8* sums = SUMS == 2 ? group_sums_at(a, group, row_tile) : (const u8*)block_sums_at(a, block, row_tile * 8);
-    for (int visit = 0; visit < p.blocks; visit += far) {
-      const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks);
-      const u32 to = ring.slot(), sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-      own.claim(ring, count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES);
-      if (own.is_there && own.piece < count) {
-        copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, ring.filled(), STAYS);
-        if (SUMS == 1) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, ring.filled(), STAYS);
-        if (SUMS == 2 && own.piece == 0) copy_run(sums_to, sums, GROUP_BLOCKS * SUMS_BYTES, ring.filled(), STAYS);
-      }
-      planes += planes_on, sums += sums_on;
-      ring.pass();
+    for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
+      const int count = blocks_of(visit + block - own.piece, p.blocks);
+      own.claim(columns_bytes(count));
+      copy_columns(own, own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), a, visit + block, row_tile, count);
+      own.pipe.pass();
     }
-    if (COLUMNS_STAY) return;
   }
 }
 
-#if CORES
-#include "cluster_chain.cuh"
-#else
+// The same of activations that stay.
+DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  const Lane own(slots, barriers, GROUP_BLOCKS);
+  const Held held(slots, barriers, own.is_there ? own.slice : 0);
+  for (int i = 0; i < HELD_GROUPS; i++) {
+    const int first = (i * SLICES + first_slice + own.slice) * GROUP_BLOCKS, count = blocks_of(first, p.blocks);
+    if (own.is_there && own.piece == 0) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
+    __syncwarp();
+    copy_columns(own, held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, a, first + own.piece, 0, count);
+  }
+}
+
 // acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
 template <bool is_whole>
 DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int first_tile, int count, u32 offset) {
@@ -130,7 +145,6 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
   }
   UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
 }
-#endif
 
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
 struct Meeting {
@@ -187,12 +201,12 @@ DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, c
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
-  extern __shared__ __align__(1024) u8 shared[];  // and no other: it begins on 1024 bytes
-  u64* barriers = (u64*)(shared + SUMS_AT + OWN_SUMS * 16);
-  const u32 there = shared_address(barriers + OWN_SLICES * RINGS_BARRIERS);
+  extern __shared__ __align__(128) u8 shared[];
+  __shared__ u64 barriers[OWN_SLICES * (2 * STAGES + HELD_GROUPS) + 2];
+  const u32 there = shared_address(barriers + OWN_SLICES * (2 * STAGES + HELD_GROUPS));
   if (threadIdx.x == 0) {
     set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
-    for (int own = 0; own < OWN_SLICES; own++) weights_of(shared, barriers, own).set(SLICE_WARPS), columns_of(shared, barriers, own).set(SLICE_WARPS);
+    for (int own = 0; own < OWN_SLICES; own++) Held(shared, barriers, own).set(), pipe_of(shared, barriers, own).set(SLICE_WARPS, HELD_GROUPS ? 1 : 2);
   }
   __syncwarp();
   meet_blocks();
@@ -200,12 +214,13 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-  Meeting meeting = {shared_address(shared + SUMS_AT), there, there + 8, 0};
+  Meeting meeting = {shared_address(shared + OWN_SLICES * (STAGES * SLOT_BYTES + HELD_BYTES)), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
     await_previous();
-    bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
+    if (HELD_GROUPS) hold_columns(shared, barriers, a, p, rank * OWN_SLICES);
+    else bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 2) {
     await_previous();
     const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
@@ -217,22 +232,20 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     }
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
-    const u8 *weights = shared + WEIGHTS_AT + own * STAGES * WEIGHT_BYTES, *columns = shared + own * COLUMN_STAGES * COLUMN_BYTES;
-    WeightPipe weight_ring = weights_of(shared, barriers, own);
-    ColumnPipe column_ring = columns_of(shared, barriers, own);
+    SlicePipe pipe = pipe_of(shared, barriers, own);
+    const Held held(shared, barriers, own);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
-      for (int first = 0; first < blocks; first += SLICES * GROUP_BLOCKS) {
+      for (int first = 0, visit = 0; first < blocks; first += SLICES * GROUP_BLOCKS, visit++) {
         const int left = blocks - first - slice * GROUP_BLOCKS;
-        if (!COLUMNS_STAY || unit < clusters) column_ring.wait();
-        weight_ring.wait();
-        const u8 *weights_at = weights + weight_ring.stage * WEIGHT_BYTES, *columns_at = columns + column_ring.stage * COLUMN_BYTES;
-        if (left >= GROUP_BLOCKS) fold_group<true>(acc, weights_at, columns_at, first_tile, GROUP_BLOCKS, offset);
-        else if (left > 0) fold_group<false>(acc, weights_at, columns_at, first_tile, left, offset);
-        weight_ring.give_back<true>();
-        if (COLUMNS_STAY) column_ring.pass();
-        else column_ring.give_back<true>();
+        if (HELD_GROUPS && unit < clusters) wait_barrier(held.barriers + 8 * visit, 0);
+        pipe.wait();
+        const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
+        const u8* columns_at = HELD_GROUPS ? shared + OWN_SLICES * STAGES * SLOT_BYTES + own * HELD_BYTES + visit * COLUMNS_BYTES : slot + WEIGHT_BYTES;
+        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, columns_at, first_tile, GROUP_BLOCKS, offset);
+        else if (left > 0) fold_group<false>(acc, slot, columns_at, first_tile, left, offset);
+        pipe.give_back<true>();
       }
       meeting.send_sums(acc, slice, first_tile);
     }
