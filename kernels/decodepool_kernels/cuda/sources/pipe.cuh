@@ -77,6 +77,7 @@ template <int stages, int slot_bytes> struct Pipe {
   // A reading warp is done with the slot; read_plainly where its own instructions read it, and the copy engine fills it next.
   template <bool read_plainly> METHOD void give_back() {
     if (read_plainly) end_plain_reads();
-    give_back_slot(leave());
+    give_back_slot(filled() + 8);
+    pass();
   }
 };
