@@ -179,11 +179,13 @@ def _evened(cut: WarpgroupCut, slices: int, sm_count: int) -> WarpgroupCut:
     return replace(cut, outputs=TALL_OUTPUTS) if is_better and cut.outputs == WIDE_OUTPUTS else cut
 
 
-def _column_blocks(kind: MatrixKind, tiles: int, *, split: bool) -> tuple[int, ...]:
-    """Return the blocks that a stage of activations may have, those preferred first."""
-    if tiles == TALL_TILES:
-        return (1,)
-    return (4, 2, 1) if tiles <= 4 or split or kind.has_group_chains else (2, 1)
+def _pipes(kind: MatrixKind, tiles: int, *, split: bool) -> list[tuple[int, int]]:
+    """Return the stages of weights and the blocks of a stage of activations that a cut may have, those preferred first:
+    whole groups where a chain goes through them.
+    """
+    blocks = (4, 2, 1) if tiles <= 4 or split or kind.has_group_chains else (2, 1)
+    ways = list(product((3, 2), (1,) if tiles == TALL_TILES else blocks))
+    return sorted(ways, key=lambda way: -way[1]) if kind.has_group_chains else ways
 
 
 def _column_stage_bytes(kind: MatrixKind, tiles: int, blocks: int) -> int:
@@ -205,7 +207,7 @@ def warpgroup_cut(
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
     weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
-    for weight_stages, blocks in product((3, 2), _column_blocks(kind, tiles, split=cut.split)):
+    for weight_stages, blocks in _pipes(kind, tiles, split=cut.split):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
         stage_bytes = _column_stage_bytes(kind, tiles, blocks)
         stages = min(room // stage_bytes, MOST_COLUMN_STAGES)
