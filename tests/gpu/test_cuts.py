@@ -130,6 +130,13 @@ def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
     assert (handed.split, handed.column_blocks) == (False, 2)
 
 
+@pytest.mark.parametrize("code_bits", [4, 8])
+def test_stages_hold_whole_groups_where_a_chain_goes_through_them(code_bits: int) -> None:
+    cut = warpgroup_cut(MatrixKind(code_bits, 32, has_minimum=True, scale_bytes=1), [28672], 64, 132, H200)
+    assert cut is not None
+    assert (cut.split, cut.column_blocks) == (False, 4)
+
+
 @pytest.mark.parametrize(
     ("kind", "rows", "unit"),
     [

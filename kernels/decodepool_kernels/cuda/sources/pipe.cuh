@@ -77,8 +77,6 @@ template <int stages, int slot_bytes> struct Pipe {
   // A reading warp is done with the slot; read_plainly where its own instructions read it, and the copy engine fills it next.
   template <bool read_plainly> METHOD void give_back() {
     if (read_plainly) end_plain_reads();
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) arrive(filled() + 8);
-    pass();
+    give_back_slot(leave());
   }
 };

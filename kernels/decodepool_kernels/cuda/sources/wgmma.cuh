@@ -18,13 +18,7 @@
 
 // s = a rows (+ s where it keeps).
 DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int keeps) {
-#if TILES == 1
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %9, 0; wgmma.mma_async.sync.aligned.m64n8k16" STEP_TYPES " {%0,%1,%2,%3},{%4,%5,%6,%7},%8,p,1,1,0;}"
-               : RESULTS(0) : OPERANDS);
-#elif TILES == 2
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16" STEP_TYPES " {%0,%1,%2,%3,%4,%5,%6,%7},{%8,%9,%10,%11},%12,p,1,1,0;}"
-               : RESULTS(0), RESULTS(1) : OPERANDS);
-#elif TILES == 3
+#if TILES == 3
   asm volatile("{.reg .pred p; setp.ne.b32 p, %17, 0; wgmma.mma_async.sync.aligned.m64n24k16" STEP_TYPES " {" REGISTERS_12 "},{%12,%13,%14,%15},%16,p,1,1,0;}"
                : RESULTS(0), RESULTS(1), RESULTS(2) : OPERANDS);
 #elif TILES == 4
@@ -53,15 +47,16 @@ DEVICE u64 tiles_at(u32 rows) { return (u64)rows | (u64)((u32)(PLANES * 512) >> 
 DEVICE u64 sums_at(u32 address) { return (u64)((address & 0x3ffff) >> 4 | 128u >> 4 << 16) | (u64)(256u >> 4) << 32; }
 
 DEVICE void begin_steps() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void hold(const u32 (&a)[4], u32 never_one) {
-  asm volatile("{.reg .pred p; setp.eq.u32 p, %4, 1; @p st.shared.v4.b32 [%4], {%0,%1,%2,%3};}" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(never_one) : "memory");
-}
 DEVICE void commit_steps() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 // The registers of a step's weights are read until it is over, which the compiler does not know: with this after it they stay.
 DEVICE void hold(const u32 (&a)[8], u32 never_one) {
   asm volatile("{.reg .pred p; setp.eq.u32 p, %8, 1; @p st.shared.v4.b32 [%8], {%0,%1,%2,%3}; @p st.shared.v4.b32 [%8], {%4,%5,%6,%7};}"
                ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(never_one) : "memory");
+}
+
+DEVICE void hold(const u32 (&a)[4], u32 never_one) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %4, 1; @p st.shared.v4.b32 [%4], {%0,%1,%2,%3};}" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(never_one) : "memory");
 }
 
 // Wait until at most `pending` of the warpgroup's committed steps are under way.
