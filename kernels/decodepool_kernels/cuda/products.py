@@ -199,7 +199,7 @@ def warpgroup_cut(
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
     if cut.split:
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
-    totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
+    totals = 0 if cut.split else tiles * 8 * (unit_outputs + SLICES) * 4
     weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
     block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
     for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):

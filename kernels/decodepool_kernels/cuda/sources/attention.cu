@@ -228,10 +228,6 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
   Unit unit;
   Attending a;
   while (incoming.open(unit)) {
-    if (WINDOW && unit.blocks == 0) {
-      incoming.take_queries();
-      continue;
-    }
     const Columns columns(unit, step);
     split_queries(incoming, unit, scale);
     a.total.clear();

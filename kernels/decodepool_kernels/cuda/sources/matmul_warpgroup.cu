@@ -28,6 +28,9 @@
 #define EACH_BLOCK UNROLL
 #endif
 
+// Whether a block's chain is in the tensor cores while the one before is folded: where registers hold both, and a stage a group.
+#define OVERLAPS (CODE_BITS == 8 && PARTS == 1 && !HAS_MINIMUM && COLUMN_BLOCKS == GROUP_BLOCKS && (TILES <= 4 || (HALF && TILES <= 8)))
+
 typedef Pipe<WEIGHT_STAGES, PAIRS * PAIR_BYTES> WeightPipe;
 typedef Pipe<COLUMN_STAGES, COLUMN_BLOCKS * COLUMN_BYTES> ColumnPipe;
 
@@ -98,6 +101,22 @@ DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count)
   return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * group_bytes(count);
 }
 
+#if OVERLAPS
+// A block's products on their way, and what comes of them added to acc.
+DEVICE void begin_chain(float (&s)[TILES][4], const Record& w, u32 rows) {
+  begin_steps();
+  UNROLL for (int plane = 0; plane < PLANES; plane++)
+    UNROLL for (int half = 0; half < 2; half++)
+      multiply_group(s, w.codes + 4 * half, tiles_at(rows + (plane * FRAGMENT_BYTES + half * 32) / 16), plane > 0 || half > 0);
+  commit_steps();
+}
+
+DEVICE void end_chain(float (&acc)[TILES][4], const float (&s)[TILES][4], const Record& w, u32 offset) {
+  hold(w.codes, offset);
+  UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], w.scales[0][0]);
+}
+#endif
+
 // acc += a block: its records times the rows at `from`, which is `rows` to the tensor cores. `ahead` runs while they work.
 template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 rows, u32 offset, Ahead ahead) {
   UNROLL for (int part = 0; part < PARTS; part++) {
@@ -108,7 +127,7 @@ template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Reco
         multiply_group(s, w.codes + 4 * half, tiles_at(rows + (plane * FRAGMENT_BYTES + half * 32) / 16), plane > 0 || (PARTS == 1 && half > 0));
     commit_steps();
     if (part == PARTS - 1) ahead();
-    await_steps();
+    await_steps<0>();
     hold(w.codes, offset);
     UNROLL for (int n = 0; n < TILES; n++) {
 #if CODE_BITS == 16
@@ -144,7 +163,7 @@ struct Way {
     columns.wait();
   }
 
-  // acc over a slice's blocks. Each block's records are unpacked while the one before is in the tensor cores. Only the last group may be short.
+  // acc over a slice's blocks. Only the last group may be short.
   METHOD void sum(float (&acc)[TILES][4], int slice, int blocks) {
     int left = blocks - slice * GROUP_BLOCKS;
     if (left <= 0) return;
@@ -152,28 +171,52 @@ struct Way {
     const u8* from = own_records(slots, weights, min(GROUP_BLOCKS, left));
     Record w;
     load(w, from, 0);
-    for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) {
-      const int after = left - SLICES * GROUP_BLOCKS;
-      EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
-        Record next;
-        if (q % COLUMN_BLOCKS == 0) wait_columns();
-        fold_block(acc, w, column(q), rows_of(q), offset, [&]() {
-          if (q + 1 < GROUP_BLOCKS) {
-            load(next, from, q + 1);
-            return;
-          }
-          weights.give_back<true>();
-          if (after <= 0) return;
-          weights.wait();
-          from = own_records(slots, weights, min(GROUP_BLOCKS, after));
-          load(next, from, 0);
-        });
-        if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) columns.give_back<HAS_MINIMUM>();
-        w = next;
-      }
-    }
+    for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) sum_group(acc, w, from, left - SLICES * GROUP_BLOCKS);
     if (left > 0) sum_short(acc, w, from, left);
   }
+
+  // The slot at hand is read; on to the slice's next, if blocks are left after it, and its first record.
+  METHOD void take_next(Record& w, const u8*& from, int left) {
+    weights.give_back<true>();
+    if (left <= 0) return;
+    weights.wait();
+    from = own_records(slots, weights, min(GROUP_BLOCKS, left));
+    load(w, from, 0);
+  }
+
+  // acc over a whole group, of which w is the first record; then the next group's.
+#if OVERLAPS
+  METHOD void sum_group(float (&acc)[TILES][4], Record& w, const u8*& from, int left) {
+    float s[2][TILES][4];
+    Record held[2] = {w};
+    wait_columns();
+    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+      begin_chain(s[q % 2], held[q % 2], rows_of(q));
+      if (q > 0) {
+        await_steps<1>();
+        end_chain(acc, s[(q - 1) % 2], held[(q - 1) % 2], offset);
+      }
+      if (q + 1 < GROUP_BLOCKS) load(held[(q + 1) % 2], from, q + 1);
+    }
+    take_next(w, from, left);
+    await_steps<0>();
+    end_chain(acc, s[(GROUP_BLOCKS - 1) % 2], held[(GROUP_BLOCKS - 1) % 2], offset);
+    columns.give_back<false>();
+  }
+#else
+  METHOD void sum_group(float (&acc)[TILES][4], Record& w, const u8*& from, int left) {
+    EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
+      Record next;
+      if (q % COLUMN_BLOCKS == 0) wait_columns();
+      fold_block(acc, w, column(q), rows_of(q), offset, [&]() {
+        if (q + 1 < GROUP_BLOCKS) load(next, from, q + 1);
+        else take_next(next, from, left);
+      });
+      if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) columns.give_back<HAS_MINIMUM>();
+      w = next;
+    }
+  }
+#endif
 
   // The last group, of fewer blocks; w is the first.
   METHOD void sum_short(float (&acc)[TILES][4], Record& w, const u8* from, int count) {
@@ -208,12 +251,15 @@ struct Handover {
   }
 };
 
+DEVICE void meet_computing() { asm volatile("bar.sync 1, %0;" ::"n"(32 * WARPS) : "memory"); }
+
 // What becomes of a slice's sums.
 struct Ending {
   const Product& p;
   const Activation& a;
   const Handover& handover;
   float4* totals;  // [tile of 8 rows][thread]
+  float* scales;  // [slice][row of a unit]
   const int* logits_slots;
   int share, first, past;
 
@@ -243,11 +289,19 @@ struct Ending {
     }
   }
 
+  // A unit's scales, where every slice's end finds them without a wait.
+  METHOD void hold_scales(int row_tile) const {
+    meet_computing();
+    for (int i = threadIdx.x; i < SLICES * UNIT_COLUMNS; i += 32 * WARPS)
+      scales[i] = a.scales[i / UNIT_COLUMNS * a.columns + row_tile * 8 + i % UNIT_COLUMNS];
+    meet_computing();
+  }
+
   METHOD void fold(const Part& part, const Unit& at, int slice, const float (&acc)[TILES][4]) const {
     float2 down[TILES];
     float4 y[TILES];
     UNROLL for (int n = 0; n < TILES; n++)
-      down[n] = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
+      down[n] = *(const float2*)(scales + (slice * TILES + n) * 8 + 2 * (threadIdx.x & 3));
     if (slice == first && first > 0) handover.await(share - 1);
     const float4* so_far = slice > first ? totals + threadIdx.x : handover.from(share - 1);
     UNROLL for (int n = 0; n < TILES; n++) y[n] = slice == 0 ? make_float4(0.f, 0.f, 0.f, 0.f) : slice > first ? so_far[n * 32 * WARPS] : __ldcg(so_far + n * 32 * WARPS);
@@ -297,11 +351,12 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
     take_more_registers();
     await_previous();
     const Handover handover = {(float4*)partials, flags};
-    Ending ending = {p, a, handover, totals, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
+    Ending ending = {p, a, handover, totals, (float*)(totals + HANDED), domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
     Way way = {weight_slots, weight_pipe, column_pipe, 0, 0};
-    int unit;
+    int unit, held_tile = -1;
     while (share.take(unit, ending.first, ending.past)) {
       const Unit at = p.at(unit);
+      if (!SPLIT && at.row_tile != held_tile) ending.hold_scales(held_tile = at.row_tile);
       const Part& part = parts.part[at.part];
       way.offset = code_offset(part.zero);
       for (int slice = ending.first; slice < ending.past; slice++) {

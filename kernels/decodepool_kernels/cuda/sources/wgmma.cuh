@@ -52,4 +52,5 @@ DEVICE void hold(const u32 (&a)[8], u32 never_one) {
                ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(never_one) : "memory");
 }
 
-DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+// Until no more than `pending` committed groups are under way.
+template <int pending> DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
