@@ -42,7 +42,7 @@ struct Geometry {
   }
 };
 
-#define DEALT 2  // units that a thread block has by its number; all of them where there is no copy engine
+#define DEALT 2  // units that a thread block has by its number; all of them unless CLAIMED
 
 // How often units beyond the dealt ones were claimed in a launch: a block that memory serves faster takes more of them. 0 between launches.
 static __device__ u32 claims;
@@ -58,7 +58,7 @@ struct Feed {
   METHOD void move_on(const Geometry& g) {
     half = halves = old_halves = 0;
     do {
-      if (++round < DEALT || !HAS_COPY_ENGINE) item += gridDim.x;
+      if (++round < DEALT || !CLAIMED) item += gridDim.x;
       else item = claimed, claimed = item < g.items ? claim(g) : item;
     } while (WINDOW && item < g.items && g.at(item).blocks == 0);
     if (item >= g.items) return;
@@ -73,7 +73,7 @@ struct Feed {
   METHOD int claim(const Geometry& g) const { return DEALT * gridDim.x + atomicInc(&claims, g.items - (DEALT - 1) * gridDim.x - 1); }
 
   METHOD void begin_claims(const Geometry& g) {
-    if (g.items <= DEALT * gridDim.x) return;
+    if (!CLAIMED || g.items <= DEALT * gridDim.x) return;
     claimed = claim(g);
     if (round >= DEALT) move_on(g);
   }
@@ -147,8 +147,8 @@ struct Incoming {
     Feed feed(g);
     for (int ahead = 0; ahead < STAGES && feed.is_old(); ahead++) ask_half(feed);
     await_previous();
-    for (int round = 0; round < DEALT && round <= feed.round; round++) ask_unit(blockIdx.x + round * gridDim.x);
-    const bool is_beyond = feed.round >= DEALT;
+    for (int round = 0; (round < DEALT || !CLAIMED) && round <= feed.round; round++) ask_unit(blockIdx.x + round * gridDim.x);
+    const bool is_beyond = CLAIMED && feed.round >= DEALT;
     feed.begin_claims(g);
     if (is_beyond) ask_unit(feed.item);
     while (feed.is_left()) {
