@@ -90,6 +90,20 @@ struct Feed {
   }
 };
 
+// The units of a block without claims, as its readers meet them.
+struct Dealt {
+  int item;
+  METHOD Dealt() : item(blockIdx.x) {}
+  METHOD bool next(const Geometry& g, Unit& unit) {
+    do {
+      if (item >= g.items) return false;
+      unit = g.at(item);
+      item += gridDim.x;
+    } while (WINDOW && unit.blocks == 0);
+    return true;
+  }
+};
+
 DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
 
 #if HAS_COPY_ENGINE
@@ -112,6 +126,7 @@ struct Incoming {
   Shared& shared;
   AskedPipe units;
   HalfPipe halves;
+  Dealt dealt;
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
       : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers) {
@@ -155,7 +170,7 @@ struct Incoming {
       ask_half(feed);
       if (feed.half == 0) ask_unit(feed.item);
     }
-    ask_nothing();
+    if (CLAIMED) ask_nothing();
   }
   METHOD void ask_half(Feed& feed) {
     halves.claim(HALF_BYTES);
@@ -163,7 +178,9 @@ struct Incoming {
     halves.pass();
   }
 
+  // A block without claims knows its last unit, and leaves without being told.
   METHOD bool open(Unit& unit) {
+    if (!CLAIMED && !dealt.next(g, unit)) return false;
     units.wait();
     unit = shared.asked[units.stage].unit;
     return unit.blocks > 0;
@@ -189,23 +206,16 @@ struct Incoming {
   Shared& shared;
   Ring<WORKERS, STAGES, HALF_BYTES> ring;
   Feed feed;
-  int item;
+  Dealt dealt;
 
-  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), shared(shared), ring(slots, shared.half_barriers, threadIdx.x), feed(g), item(blockIdx.x) {
+  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), shared(shared), ring(slots, shared.half_barriers, threadIdx.x), feed(g) {
     for (int stage = 0; stage < STAGES - 1; stage++) ask_half();
   }
   METHOD void ask_half() {
     if (feed.is_left()) ring.copy(0, feed.next(g), HALF_BYTES, GOES_FIRST);
     ring.filled();
   }
-  METHOD bool open(Unit& unit) {
-    do {
-      if (item >= g.items) return false;
-      unit = g.at(item);
-      item += gridDim.x;
-    } while (WINDOW && unit.blocks == 0);
-    return true;
-  }
+  METHOD bool open(Unit& unit) { return dealt.next(g, unit); }
   METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
   METHOD float* kept(int column) const { return shared.queries[column]; }
   METHOD void take_queries() {}
