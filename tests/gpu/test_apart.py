@@ -97,6 +97,17 @@ def test_rotation_takes_the_slices_of_queries_keys_and_values(gpu: Gpu, kind: st
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_slices_that_attention_drops_are_there_again_in_the_next_step(gpu: Gpu, kind: str) -> None:
+    fused, plain = (probe_of(gpu, attended, kind=kind, fused=fused) for fused in (True, False))
+    for probe in (fused, plain):
+        probe.step(Rows(range(200), range(8), 70))  # sessions that share pages find in them what each writes
+    for width in (24, 200, 64, 64):
+        rows = [Rows([token], range(8), 70 + token) for token in range(width)]
+        assert fused.step(*rows).tobytes() == plain.step(*rows).tobytes(), width
+    assert "attention" in kernels(fused, 64)
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
 def test_rotation_of_many_rows_without_slices_has_the_bytes_of_one_operation_a_launch(
     gpu: Gpu, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

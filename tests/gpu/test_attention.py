@@ -180,6 +180,19 @@ def test_sessions_in_one_step_do_not_meet(gpu: Gpu, kind: str) -> None:
         assert session.probe.step(*mixed, wide_at_once=at_once).tobytes() == wanted.tobytes(), at_once
 
 
+@pytest.mark.parametrize("kind", KV_BITS)
+@pytest.mark.parametrize("cut", [{}, {"blocks_at_once": 10**6}, {"partial_slots": 0}], ids=str)
+def test_units_that_are_claimed_leave_the_bytes_of_rows_alone_step_after_step(
+    gpu: Gpu, cut: dict[str, int], kind: str
+) -> None:
+    session = Session(gpu, 32, 8, 128, kind=kind)
+    rows = session.prefilled(256, range(PAGES))
+    for count in (60, 200, 60):
+        positions = [(7 * row * row + 900) % TOKENS for row in range(count)]
+        step = [Rows([position], range(PAGES), position) for position in positions]
+        assert session.probe.step(*step, **cut).tobytes() == rows[positions].tobytes(), count
+
+
 def test_a_product_behind_the_wide_program_alone_has_the_bytes_of_one_behind_the_narrow(gpu: Gpu) -> None:
     heads, kv_heads, dim = 32, 8, 128
     widths = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}

@@ -207,7 +207,7 @@ def warpgroup_cut(
     cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
     if cut.split:
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
-    totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
+    totals = 0 if cut.split else tiles * 8 * (unit_outputs + SLICES) * 4
     weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
     for weight_stages, blocks in _pipes(kind, tiles, split=cut.split):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes

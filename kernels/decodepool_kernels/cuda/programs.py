@@ -17,6 +17,7 @@ from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
+    SLICES,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
     FewCut,
@@ -29,7 +30,7 @@ from decodepool_kernels.cuda.products import (
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record
+from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record, pointer
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
@@ -42,6 +43,8 @@ WARPGROUP_CAPABILITY = 90
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
 TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
+LAST_TO_READ = frozenset({"rope_append"})
+"""Of these, the kernels that attention follows: it drops from the L2 what they have folded."""
 SPREAD = frozenset({"norm_quantise"})
 """Kernels whose blocks are kept apart."""
 FEWEST_SPREAD_ROWS = 16
@@ -67,6 +70,7 @@ class Programs:
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
+        self._spent: Slices | None = None
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
@@ -76,7 +80,7 @@ class Programs:
         """
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
-        self._left = {}
+        self._left, self._spent = {}, None
         pairs = zip([None, *records], records, strict=False)
         return [launch for before, record in pairs for launch in self._launches(record, before, rows, narrow)]
 
@@ -87,12 +91,13 @@ class Programs:
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
-            return [self._attention(record, arguments)]
+            return [self._attention(record, arguments, rows)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
         if record.kernel in TAKING:
             slices = self._left.get(record.takes) if record.takes is not None else None
+            self._spent = slices if record.kernel in LAST_TO_READ else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
         kernel, blocks = record.kernel, record.grid(rows)
         if isinstance(record.grid, Pairs):
@@ -121,6 +126,7 @@ class Programs:
     ) -> list[Launch]:
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
+        self._spent = None  # its sums lie where the last ones lay
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         if self._has_warpgroups(rows):
@@ -266,11 +272,14 @@ class Programs:
             )
         return parts
 
-    def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
+    def _attention(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
         ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
-        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks}
+        spent, self._spent = self._spent or Slices(), None
+        deal = {"CLAIMED": int(self._has_warpgroups(rows)), "SPENT": int(spent.width > 0)}
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, **deal}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
+        arguments = (*arguments, pointer(spent.sums or 0), ctypes.c_int(4 * SLICES * spent.width))
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:

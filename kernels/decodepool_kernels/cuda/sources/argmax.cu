@@ -24,6 +24,22 @@ DEVICE Best best_of_warp(Best best) {
 
 #define THREADS 256
 #define SHARES 32
+#define AHEAD 16  // logits that a thread asks for before it looks at the first
+
+// The best of a share's logits from `id` on, of each THREADS one; without branches, which would keep loads behind comparisons.
+DEVICE Best best_of_share(const float* row, int id, int end) {
+  if (id >= end) return {MINUS_INFINITY, 0x7fffffff};
+  Best best = {MINUS_INFINITY, id};
+  for (; id < end; id += AHEAD * THREADS) {
+    float logits[AHEAD];
+    UNROLL for (int i = 0; i < AHEAD; i++) load_early(logits[i], row + min(id + i * THREADS, end - 1));
+    UNROLL for (int i = 0; i < AHEAD; i++) {
+      const bool is_better = !(logits[i] <= best.value) & (best.value == best.value);
+      best = {is_better ? logits[i] : best.value, is_better ? min(id + i * THREADS, end - 1) : best.id};
+    }
+  }
+  return best;
+}
 
 DEVICE Best best_of_block(Best best, Best* warps) {
   best = best_of_warp(best);
@@ -43,9 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (wanted >= step[WANTED]) return;
   const float* row = logits + row_array(step, WANTED_SLOTS)[wanted] * stride;
   const int share = (vocabulary + SHARES - 1) / SHARES, end = min(vocabulary, (int)(blockIdx.x + 1) * share);
-  Best best = {MINUS_INFINITY, 0x7fffffff};
-  for (int id = blockIdx.x * share + threadIdx.x; id < end; id += THREADS) best = better(best, {row[id], id});
-  best = best_of_block(best, warps);
+  Best best = best_of_block(best_of_share(row, blockIdx.x * share + threadIdx.x, end), warps);
   if (threadIdx.x == 0) {
     shares[wanted * SHARES + blockIdx.x] = best;
     __threadfence();

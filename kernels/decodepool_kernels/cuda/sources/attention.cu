@@ -11,6 +11,7 @@
 #define STEPS (HEAD_DIM / 16)
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
 #define STEPS_AT_ONCE (KV_BITS == 8 ? 2 : 1)  // whose operands one load brings
+#define LINE_BYTES 128
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
@@ -207,9 +208,17 @@ struct Results {
   }
 };
 
+#if SPENT
+// Lines that nobody reads again are dropped from the L2: on their way to memory they would meet the pages that come from there.
+DEVICE void drop(const u8* from, i64 size_bytes) {
+  for (i64 at = ((i64)blockIdx.x * WORKERS + threadIdx.x) * LINE_BYTES; at < size_bytes; at += (i64)gridDim.x * WORKERS * LINE_BYTES)
+    asm volatile("discard.global.L2 [%0], 128;" ::"l"(from + at) : "memory");
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
-          const int* step, Switches switches) {
+          const int* step, Switches switches, const u8* spent, int spent_row_bytes) {
   extern __shared__ __align__(128) u8 slots[];
   __shared__ Meeting meeting;
   __shared__ Shared shared;
@@ -225,13 +234,12 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
   }
 #endif
   await_previous();
+#if SPENT
+  drop(spent, (i64)step[ROWS] * spent_row_bytes);
+#endif
   Unit unit;
   Attending a;
   while (incoming.open(unit)) {
-    if (WINDOW && unit.blocks == 0) {
-      incoming.take_queries();
-      continue;
-    }
     const Columns columns(unit, step);
     split_queries(incoming, unit, scale);
     a.total.clear();

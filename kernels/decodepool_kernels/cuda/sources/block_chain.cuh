@@ -1,5 +1,8 @@
 // Sums of a slice where every block's chain is folded by itself: a block's records are unpacked while the one before is in the tensor cores.
+// OVERLAPS: that one is folded while the next is in them too, where registers hold both chains and a stage of columns is a whole group.
 #pragma once
+
+#define OVERLAPS (CODE_BITS == 8 && PARTS == 1 && !HAS_MINIMUM && COLUMN_BLOCKS == GROUP_BLOCKS && (TILES <= 4 || (HALF && TILES <= 8)))
 
 #if CODE_BITS == 16
 #define EACH_BLOCK _Pragma("unroll 1")  // unrolled, registers run out, and ptxas waits for every step of the tensor cores by itself
@@ -41,7 +44,7 @@ struct Way : Stream {
   METHOD u32 column(int q) const { return columns.slot() + q % COLUMN_BLOCKS * COLUMN_BYTES; }
   METHOD u64 tiles_of(int q) const { return tiles_at(rows) + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16); }
 
-  // acc over a slice's blocks. Each block's records are unpacked while the one before is in the tensor cores. Only the last group may be short.
+  // acc over a slice's blocks. Only the last group may be short.
   METHOD void sum(float (&acc)[TILES][4], int slice, int blocks) {
     int left = blocks - slice * GROUP_BLOCKS;
     if (left <= 0) return;
@@ -49,28 +52,63 @@ struct Way : Stream {
     const u8* from = own_records(slots, weights, min(GROUP_BLOCKS, left));
     Record w;
     load(w, from, 0);
-    for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) {
-      const int after = left - SLICES * GROUP_BLOCKS;
-      EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
-        Record next;
-        if (q % COLUMN_BLOCKS == 0) wait_columns();
-        fold_block(acc, w, column(q), tiles_of(q), offset, [&]() {
-          if (q + 1 < GROUP_BLOCKS) {
-            load(next, from, q + 1);
-            return;
-          }
-          weights.give_back<true>();
-          if (after <= 0) return;
-          weights.wait();
-          from = own_records(slots, weights, min(GROUP_BLOCKS, after));
-          load(next, from, 0);
-        });
-        if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) columns.give_back<HAS_MINIMUM>();
-        w = next;
-      }
-    }
+    for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) sum_group(acc, w, from, left - SLICES * GROUP_BLOCKS);
     if (left > 0) sum_short(acc, w, from, left);
   }
+
+  // The slot at hand is read: on to the slice's next, where blocks are left, and its first record.
+  METHOD void take_next(Record& w, const u8*& from, int left) {
+    weights.give_back<true>();
+    if (left <= 0) return;
+    weights.wait();
+    from = own_records(slots, weights, min(GROUP_BLOCKS, left));
+    load(w, from, 0);
+  }
+
+  // acc over a whole group, of which w is the first record, and then the next group's; `left` blocks come after it.
+#if OVERLAPS
+  METHOD void sum_group(float (&acc)[TILES][4], Record& w, const u8*& from, int left) {
+    float s[2][TILES][4];
+    Record held[2] = {w};
+    wait_columns();
+    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+      begin_chain(s[q % 2], held[q % 2], tiles_of(q));
+      if (q > 0) {
+        await_steps<1>();
+        end_chain(acc, s[1 - q % 2], held[1 - q % 2]);
+      }
+      if (q + 1 < GROUP_BLOCKS) load(held[1 - q % 2], from, q + 1);
+    }
+    take_next(w, from, left);
+    await_steps<0>();
+    end_chain(acc, s[1], held[1]);
+    columns.give_back<false>();
+  }
+  METHOD void begin_chain(float (&s)[TILES][4], const Record& w, u64 tiles) const {
+    begin_steps();
+    UNROLL for (int plane = 0; plane < PLANES; plane++)
+      UNROLL for (int half = 0; half < 2; half++)
+        multiply_group(s, w.codes + 4 * half, tiles + (plane * FRAGMENT_BYTES + half * 32) / 16, plane > 0 || half > 0);
+    commit_steps();
+  }
+  METHOD void end_chain(float (&acc)[TILES][4], const float (&s)[TILES][4], const Record& w) const {
+    hold(w.codes, offset);
+    UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], w.scales[0][0]);
+  }
+#else
+  METHOD void sum_group(float (&acc)[TILES][4], Record& w, const u8*& from, int left) {
+    EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
+      Record next;
+      if (q % COLUMN_BLOCKS == 0) wait_columns();
+      fold_block(acc, w, column(q), tiles_of(q), offset, [&]() {
+        if (q + 1 < GROUP_BLOCKS) load(next, from, q + 1);
+        else take_next(next, from, left);
+      });
+      if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) columns.give_back<HAS_MINIMUM>();
+      w = next;
+    }
+  }
+#endif
 
   // The last group, of fewer blocks; w is the first.
   METHOD void sum_short(float (&acc)[TILES][4], Record& w, const u8* from, int count) {

@@ -78,6 +78,15 @@ DEVICE void multiply_bf16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
 #define GOES_FIRST 0x12f0000000000000ull
 #define STAYS 0x14f0000000000000ull
 
+// Loads that the compiler leaves where they stand, ahead of the arithmetic that takes them one after the other.
+DEVICE void load_early(float& v, const float* from) { asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from)); }
+
+DEVICE void load_early(float2& v, const float2* from) { asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(from)); }
+
+DEVICE void load_early(float4& v, const float4* from) {
+  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
+}
+
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
 template <class T> DEVICE T shared_at(u32 address);

@@ -42,15 +42,25 @@ struct Geometry {
   }
 };
 
+#define DEALT 2  // units that a thread block has by its number; all of them unless CLAIMED
+
+// How often units beyond the dealt ones were claimed in a launch: a block that memory serves faster takes more of them. 0 between launches.
+static __device__ u32 claims;
+
 // The halves of the blocks of this thread block's units, in order.
 struct Feed {
-  int item, half, halves, kv_head, page, old_halves;
+  int item, round, claimed, half, halves, kv_head, page, old_halves;
   const int* pages;
 
-  METHOD Feed(const Geometry& g) : item(blockIdx.x) { open(g); }
-  METHOD void open(const Geometry& g) {
+  METHOD Feed(const Geometry& g) : item(blockIdx.x - gridDim.x), round(-1), claimed(g.items) { move_on(g); }
+
+  // To the next unit that has blocks; beyond the dealt ones there is none before `begin_claims`.
+  METHOD void move_on(const Geometry& g) {
     half = halves = old_halves = 0;
-    if (WINDOW) while (item < g.items && g.at(item).blocks == 0) item += gridDim.x;
+    do {
+      if (++round < DEALT || !CLAIMED) item += gridDim.x;
+      else item = claimed, claimed = item < g.items ? claim(g) : item;
+    } while (WINDOW && item < g.items && g.at(item).blocks == 0);
     if (item >= g.items) return;
     const Unit unit = g.at(item);
     halves = 2 * unit.blocks;
@@ -59,6 +69,14 @@ struct Feed {
     pages = page_table(g.step, unit.row) + unit.block;
     page = pages[0];
   }
+  // Every block claims until it finds nothing left, and the last claim of all sets the count back: so none before the launch ahead has ended.
+  METHOD int claim(const Geometry& g) const { return DEALT * gridDim.x + atomicInc(&claims, g.items - (DEALT - 1) * gridDim.x - 1); }
+
+  METHOD void begin_claims(const Geometry& g) {
+    if (!CLAIMED || g.items <= DEALT * gridDim.x) return;
+    claimed = claim(g);
+    if (round >= DEALT) move_on(g);
+  }
   METHOD bool is_left() const { return half < halves; }
 
   // Whether the next half holds nothing that this step writes.
@@ -66,9 +84,23 @@ struct Feed {
 
   METHOD const u8* next(const Geometry& g) {
     const u8* at = g.layer + (((size_t)page * g.kv_heads + kv_head) * 2 + (half & 1)) * HALF_BYTES;
-    if (++half == halves) item += gridDim.x, open(g);
+    if (++half == halves) move_on(g);
     else if (!(half & 1)) page = pages[half >> 1];
     return at;
+  }
+};
+
+// The units of a block without claims, as its readers meet them.
+struct Dealt {
+  int item;
+  METHOD Dealt() : item(blockIdx.x) {}
+  METHOD bool next(const Geometry& g, Unit& unit) {
+    do {
+      if (item >= g.items) return false;
+      unit = g.at(item);
+      item += gridDim.x;
+    } while (WINDOW && unit.blocks == 0);
+    return true;
   }
 };
 
@@ -94,39 +126,51 @@ struct Incoming {
   Shared& shared;
   AskedPipe units;
   HalfPipe halves;
-  int item;
+  Dealt dealt;
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
-      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers), item(blockIdx.x) {
+      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers) {
     if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(WORKERS / 32);
     __syncthreads();
   }
 
   // By one thread.
   METHOD void ask_unit(int item) {
+    if (item >= g.items) return;
     const Unit unit = g.at(item);
-    const int columns = WINDOW && unit.blocks == 0 ? 0 : unit.rows * unit.heads;
-    wait_barrier(units.filled() + 8, units.phase ^ 1);
-    Asked& asked = shared.asked[units.stage];
+    if (WINDOW && unit.blocks == 0) return;
+    const int columns = unit.rows * unit.heads;
+    Asked& asked = next_asked();
     asked.unit = unit;
     arrive_expecting(units.filled(), columns * HEAD_DIM * 4);
     for (int column = 0; column < columns; column++)
       copy_run(shared_address(asked.queries[column]), g.query(unit, column), HEAD_DIM * 4, units.filled(), GOES_FIRST);
     units.pass();
   }
+  METHOD Asked& next_asked() {
+    wait_barrier(units.filled() + 8, units.phase ^ 1);
+    return shared.asked[units.stage];
+  }
+  // A unit without blocks ends the row of them.
+  METHOD void ask_nothing() {
+    next_asked().unit.blocks = 0;
+    arrive(units.filled());
+  }
 
   // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
   METHOD void bring() {
     Feed feed(g);
-    int asked = blockIdx.x, ahead = 0;
-    while (feed.is_left() && feed.is_old() && ahead < STAGES) ask_half(feed), ahead++;
+    for (int ahead = 0; ahead < STAGES && feed.is_old(); ahead++) ask_half(feed);
     await_previous();
-    for (; asked < g.items && (asked <= feed.item || !feed.is_left()); asked += gridDim.x) ask_unit(asked);
+    for (int round = 0; (round < DEALT || !CLAIMED) && round <= feed.round; round++) ask_unit(blockIdx.x + round * gridDim.x);
+    const bool is_beyond = CLAIMED && feed.round >= DEALT;
+    feed.begin_claims(g);
+    if (is_beyond) ask_unit(feed.item);
     while (feed.is_left()) {
-      for (; asked <= feed.item; asked += gridDim.x) ask_unit(asked);
       ask_half(feed);
+      if (feed.half == 0) ask_unit(feed.item);
     }
-    for (; WINDOW && asked < g.items; asked += gridDim.x) ask_unit(asked);
+    if (CLAIMED) ask_nothing();
   }
   METHOD void ask_half(Feed& feed) {
     halves.claim(HALF_BYTES);
@@ -134,12 +178,12 @@ struct Incoming {
     halves.pass();
   }
 
+  // A block without claims knows its last unit, and leaves without being told.
   METHOD bool open(Unit& unit) {
-    if (item >= g.items) return false;
-    item += gridDim.x;
+    if (!CLAIMED && !dealt.next(g, unit)) return false;
     units.wait();
     unit = shared.asked[units.stage].unit;
-    return true;
+    return unit.blocks > 0;
   }
   // Where a column's queries are, and where they lie split until they are taken.
   METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
@@ -162,21 +206,16 @@ struct Incoming {
   Shared& shared;
   Ring<WORKERS, STAGES, HALF_BYTES> ring;
   Feed feed;
-  int item;
+  Dealt dealt;
 
-  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), shared(shared), ring(slots, shared.half_barriers, threadIdx.x), feed(g), item(blockIdx.x) {
+  METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared) : g(g), shared(shared), ring(slots, shared.half_barriers, threadIdx.x), feed(g) {
     for (int stage = 0; stage < STAGES - 1; stage++) ask_half();
   }
   METHOD void ask_half() {
     if (feed.is_left()) ring.copy(0, feed.next(g), HALF_BYTES, GOES_FIRST);
     ring.filled();
   }
-  METHOD bool open(Unit& unit) {
-    if (item >= g.items) return false;
-    unit = g.at(item);
-    item += gridDim.x;
-    return true;
-  }
+  METHOD bool open(Unit& unit) { return dealt.next(g, unit); }
   METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
   METHOD float* kept(int column) const { return shared.queries[column]; }
   METHOD void take_queries() {}

@@ -137,12 +137,15 @@ struct Handover {
   }
 };
 
+DEVICE void meet_computing() { asm volatile("bar.sync 1, %0;" ::"n"(32 * WARPS) : "memory"); }
+
 // What becomes of a slice's sums.
 struct Ending {
   const Product& p;
   const Activation& a;
   const Handover& handover;
   float4* totals;  // [tile of 8 rows][thread]
+  float* scales;   // [slice][row of a unit]
   const int* logits_slots;
   int share, first, past;
 
@@ -177,11 +180,19 @@ struct Ending {
     }
   }
 
+  // A unit's scales, where every slice's end finds them without a wait.
+  METHOD void hold_scales(int row_tile) const {
+    meet_computing();
+    for (int i = threadIdx.x; i < SLICES * UNIT_COLUMNS; i += 32 * WARPS)
+      scales[i] = a.scales[i / UNIT_COLUMNS * a.columns + row_tile * 8 + i % UNIT_COLUMNS];
+    meet_computing();
+  }
+
   METHOD void fold(const Part& part, const Unit& at, int slice, const float (&acc)[TILES][4]) const {
     float2 down[TILES];
     float4 y[TILES];
     UNROLL for (int n = 0; n < TILES; n++)
-      down[n] = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
+      down[n] = *(const float2*)(scales + (slice * TILES + n) * 8 + 2 * (threadIdx.x & 3));
     take(y, slice);
     UNROLL for (int n = 0; n < TILES; n++)
       y[n] = make_float4(fmaf(acc[n][0], down[n].x, y[n].x), fmaf(acc[n][1], down[n].y, y[n].y), fmaf(acc[n][2], down[n].x, y[n].z), fmaf(acc[n][3], down[n].y, y[n].w));
@@ -241,11 +252,12 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
     take_more_registers();
     await_previous();
     const Handover handover = {(float4*)partials, flags};
-    Ending ending = {p, a, handover, totals, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
+    Ending ending = {p, a, handover, totals, (float*)(totals + HANDED), domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
     Way way = {weight_slots, weight_pipe, column_pipe, 0, 0};
-    int unit;
+    int unit, held_tile = -1;
     while (share.take(unit, ending.first, ending.past)) {
       const Unit at = p.at(unit);
+      if (!SPLIT && at.row_tile != held_tile) ending.hold_scales(held_tile = at.row_tile);
       const Part& part = parts.part[at.part];
       way.offset = code_offset(part.zero);
       for (int slice = ending.first; slice < ending.past; slice++) {

@@ -28,15 +28,6 @@ DEVICE float2 biased(float2 y, float2 bias) { return make_float2(__fadd_rn(y.x, 
 
 DEVICE float4 biased(float4 y, float4 bias) { return make_float4(__fadd_rn(y.x, bias.x), __fadd_rn(y.y, bias.y), __fadd_rn(y.z, bias.z), __fadd_rn(y.w, bias.w)); }
 
-// Loads that the compiler leaves where they stand, ahead of the arithmetic that takes them one after the other.
-DEVICE void load_early(float& v, const float* from) { asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(from)); }
-
-DEVICE void load_early(float2& v, const float2* from) { asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(from)); }
-
-DEVICE void load_early(float4& v, const float4* from) {
-  asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
-}
-
 // `at` gives what a row holds from k on.
 struct PartRow {
   const float* values;
