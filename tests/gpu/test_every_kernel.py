@@ -37,7 +37,7 @@ NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
 EVERYWHERE = frozenset({"repack", "embed", "matmul", "rope_table", "attention", "attention_wide", "argmax"})
-FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "swiglu_quantise"})
+FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "fold_cluster", "swiglu_quantise"})
 PLAIN = frozenset({"rms_norm", "rope", "append", "attention_fold", "swiglu", "add", "gather"})
 
 
