@@ -34,7 +34,7 @@ struct Task {
   }
 
   METHOD void weigh(Round& round, const Chunks& chunks, int begin, bool is_odd) const {
-    if (begin + FOLD_CHUNKS * batch >= chunks.count) return;
+    if (nth >= FOLD_HEADS || begin + FOLD_CHUNKS * batch >= chunks.count) return;
     float largest = begin == chunks.begin() ? before : fmaxf(before, round.largest[is_odd][nth]);
     UNROLL for (int far = 1; far < 32; far *= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, far));
     largest = weigh_chunks(round.batches[batch], nth, own, chunks.blocks == FOLDED_BLOCKS, largest);
