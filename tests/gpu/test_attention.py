@@ -216,14 +216,15 @@ def test_chunks_folded_in_clusters_have_the_bytes_of_those_that_a_block_a_slice_
     for first in range(0, 6000, 500):
         probe.step(Rows(range(first, first + 500), range(94), first))
 
-    def alone() -> list[bytes]:
+    def alone(width: int) -> list[bytes]:
         cuts: list[dict[str, int]] = [{}, {"blocks_at_once": 10**6}, {"blocks_at_once": 0}, {"partial_slots": 0}]
         rows = [Rows([position], range(94), position) for position in FOLD_POSITIONS]
-        return [probe.step(row, **cut).tobytes() for row in rows for cut in cuts]
+        return [probe.step(row, width=width, **cut).tobytes() for row in rows for cut in cuts]
 
-    found = alone()
+    found = alone(1)
+    assert alone(2) == found
     monkeypatch.setattr(programs, "FOLD_CLUSTER_CAPABILITY", 0)
-    assert alone() == found
+    assert alone(1) == found
     assert len(set(found)) == len(FOLD_POSITIONS)
 
 
