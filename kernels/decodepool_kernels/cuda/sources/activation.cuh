@@ -5,7 +5,8 @@
 // Layout: [block of 32][8 rows][plane][lane][8 values], lane = 4 (row mod 8) + t holding k = 4t..4t+3 and 16+4t..16+4t+3: B fragments whose
 // hardware index 2t+e is k = 4t+e, and 8+2t+e is k = 4t+2+e. With CORES, for wgmma: [block of 32][8 rows][plane][row][4 chunks of
 // 8 values], a chunk 8 hardware indices of a half of k; chunks are exchanged by row: chunk c stands at c ^ (row / 2 mod 4). Then 1 / 2^e as
-// [slice][row], then sums of each 16 values as [block][row][2].
+// [slice][row], then room for sums of each 16 values, 32 bytes a row and group. SUMS 1: f32 [block][row][2]. SUMS 2: 2^-4 times each = hi + lo in
+// f16, [group][8 rows][hi, lo][row][8 halves of blocks], as a step of the tensor cores takes them; 0 past the last block. SUMS 0: nobody reads them.
 #pragma once
 #include "common.cuh"
 
@@ -13,19 +14,26 @@
 #define GROUP_BLOCKS 4
 #define SLICE_STRIDE 1024
 #define FRAGMENT_BYTES 512
+#define GROUP_SUM_BYTES 256  // of 8 rows
 
 struct Activation {
   u8* planes;
   float* scales;
-  float* sums;
+  u8* sums;
   int columns;
 };
 
 DEVICE Activation activation_at(u8* where, int blocks, int columns) {
   float* scales = (float*)(where + (size_t)blocks * columns * 64 * PLANES);
-  return {where, scales, scales + SLICES * columns, columns};
+  return {where, scales, (u8*)(scales + SLICES * columns), columns};
 }
 
 DEVICE u8* fragments_at(const Activation& a, int block, int row_tile) {
   return a.planes + ((size_t)block * (a.columns / 8) + row_tile) * (PLANES * FRAGMENT_BYTES);
 }
+
+// Of SUMS 1: a row's, of both halves of a block; those of the next rows are behind them.
+DEVICE float* block_sums_at(const Activation& a, int block, int row) { return (float*)a.sums + ((size_t)block * a.columns + row) * 2; }
+
+// Of SUMS 2: those of 8 rows; of the next 8 are behind them.
+DEVICE u8* group_sums_at(const Activation& a, int group, int row_tile) { return a.sums + ((size_t)group * (a.columns / 8) + row_tile) * GROUP_SUM_BYTES; }
