@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import programs
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
@@ -191,6 +192,53 @@ def test_units_that_are_claimed_leave_the_bytes_of_rows_alone_step_after_step(
         positions = [(7 * row * row + 900) % TOKENS for row in range(count)]
         step = [Rows([position], range(PAGES), position) for position in positions]
         assert session.probe.step(*step, **cut).tobytes() == rows[positions].tobytes(), count
+
+
+FOLD_POSITIONS = (0, 64, 511, 512, 1023, 1100, 2047, 2048, 2400, 4607, 4608, 5999)
+"""Up to 94 single blocks: more than a thread keeps on their way at once."""
+SWITCHES: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "window, sinks": {"window": 3000, "sinks": numbers(9, 32)},
+}
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+@pytest.mark.parametrize("shape", [(32, 8, 128), (14, 2, 64), (8, 4, 80), (4, 2, 16), (8, 2, 256)], ids=str)
+def test_chunks_folded_in_clusters_have_the_bytes_of_those_that_a_block_a_slice_folds(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], switches: str
+) -> None:
+    heads, kv_heads, dim = shape
+    own = {key: value[:heads] if key == "sinks" else value for key, value in SWITCHES[switches].items()}
+    inputs = {
+        name: numbers(seed, 6000, count * dim)
+        for seed, (name, count) in enumerate(zip("qkv", (heads, kv_heads, kv_heads), strict=True))
+    }
+    packed, _ = made("Q8_0", 96, heads * dim)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        sinks = Vector("sinks", heads) if "sinks" in own else None
+        attended = g.attention(
+            t["q"], t["k"], t["v"], layer=0, heads=heads, kv_heads=kv_heads, scale=dim**-0.5,
+            window=own.get("window"), sinks=sinks,
+        )  # fmt: skip
+        return g.matmul(attended, Matrix("o", heads * dim, 96))
+
+    pages = KvPages(gpu, [(kv_heads, dim)], 94, "f16")
+    vectors = {"sinks": own["sinks"]} if "sinks" in own else {}
+    probe = Probe(gpu, inputs, build, matrices={"o": packed}, vectors=vectors, pages=pages)
+    for first in range(0, 6000, 500):
+        probe.step(Rows(range(first, first + 500), range(94), first))
+
+    def alone(width: int) -> list[bytes]:
+        cuts: list[dict[str, int]] = [{}, {"blocks_at_once": 10**6}, {"blocks_at_once": 0}, {"partial_slots": 0}]
+        rows = [Rows([position], range(94), position) for position in FOLD_POSITIONS]
+        return [probe.step(row, width=width, **cut).tobytes() for row in rows for cut in cuts]
+
+    found = alone(1)
+    assert alone(2) == found
+    monkeypatch.setattr(programs, "FOLD_CLUSTER_CAPABILITY", 0)
+    assert alone(1) == found
+    assert len(set(found)) == len(FOLD_POSITIONS)
 
 
 def test_a_product_behind_the_wide_program_alone_has_the_bytes_of_one_behind_the_narrow(gpu: Gpu) -> None:

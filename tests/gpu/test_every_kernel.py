@@ -44,7 +44,7 @@ HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 WITHOUT_PRODUCTS = frozenset({"repack", "embed", "rope_table", "attention", "attention_wide", "argmax"})
 EVERYWHERE = WITHOUT_PRODUCTS | {"matmul"}
 K_QUANTS = WITHOUT_PRODUCTS | {"matmul_few", "matmul_cluster", "matmul_warpgroup"}
-FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "swiglu_quantise"})
+FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "fold_cluster", "swiglu_quantise"})
 PLAIN = frozenset({"rms_norm", "rope", "append", "attention_fold", "swiglu", "add", "gather"})
 
 

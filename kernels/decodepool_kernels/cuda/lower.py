@@ -36,7 +36,7 @@ from decodepool_kernels.cuda.records import (
     Weights,
     pointer,
 )
-from decodepool_kernels.cuda.switches import LOG2_E, switch_defines, switches_of
+from decodepool_kernels.cuda.switches import LOG2_E, fold_defines, switch_defines, switches_of
 
 PAIR_THREADS, WIDE_THREADS, GATE_WARPS = 128, 384, 16
 
@@ -341,22 +341,22 @@ class Lowering:
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
-        switches, defines = switches_of(op, self._vector(op.sinks)), switch_defines(op)
+        switches, defines = switches_of(op, self._vector(op.sinks)), fold_defines(op)
         operands = (*self._partials(op), pointer(self.step), switches)
         self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS, defines=defines)
 
     def _partials(self, op: g.Attention) -> tuple[Operand, ...]:
-        """Return what both kernels that fold take: chunk states, finished rows, heads."""
+        """Return what the kernels that fold take: chunk states, finished rows."""
         partials = (pointer(self.scratch.partial_o), pointer(self.scratch.partial_ml))
         to = (self._place(op.out), ctypes.c_longlong(self._stride(op.out.width)))
-        return (*partials, *to, ctypes.c_int(op.heads), ctypes.c_int(op.q.width // op.heads))
+        return (*partials, *to)
 
     def _fold_quantise(self, op: g.Attention, target: Buffer, kind: ActivationKind) -> None:
         out, width = self._place(op.out), op.out.width
         switches = switches_of(op, self._vector(op.sinks))
         operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), switches)
         threads = slice_threads(width)
-        defines = {**kind.defines(), "GROUPS": threads // 32, **slice_held(width), **switch_defines(op)}
+        defines = {**kind.defines(), "GROUPS": threads // 32, **slice_held(width), **fold_defines(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:

@@ -36,8 +36,11 @@ COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
+FOLD_CLUSTER_THREADS, MOST_CLUSTER_FOLD_ROWS = 128, 4
+"""Of a thread block that folds 128 dims of a row in a cluster; rows up to which these blocks all run at once."""
 FEW_CAPABILITY = 90
 CLUSTER_CAPABILITY = 90
+FOLD_CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
 """Each its own, so that a test can hold one program to its twin."""
 QUANTISING = frozenset({"quantise", "norm_quantise", "swiglu_quantise", "fold_quantise"})
@@ -92,6 +95,8 @@ class Programs:
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
             return [self._attention(record, arguments, rows)]
+        if record.kernel == "fold_quantise" and narrow and self._folds_in_clusters(rows):
+            return [self._fold_in_clusters(record, arguments, rows)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -105,7 +110,7 @@ class Programs:
             blocks, defines["EACH"] = record.grid(rows, each), each
         room = self._room(blocks) if kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
         if kernel == "fold_quantise" and not narrow:
-            kernel, arguments = "quantise", _whole_rows(arguments)
+            kernel, arguments = "quantise", _whole_rows(arguments, defines["HEADS"] * defines["HEAD_DIM"])
             defines = {name: defines[name] for name in ("PLANES", "SUMS", "CORES", "ITEMS")}
         function = self._library.function(kernel, defines, record.threads, room)
         return [Launch(kernel, function, blocks, arguments)]
@@ -282,6 +287,15 @@ class Programs:
         arguments = (*arguments, pointer(spent.sums or 0), ctypes.c_int(4 * SLICES * spent.width))
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
+    def _folds_in_clusters(self, rows: int) -> bool:
+        """Whether a few rows' chunks are folded by as many thread blocks as find room."""
+        return self._gpu.capability == FOLD_CLUSTER_CAPABILITY and rows <= MOST_CLUSTER_FOLD_ROWS
+
+    def _fold_in_clusters(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
+        defines = {**record.defines, "CORES": 0}
+        function = self._library.function("fold_cluster", defines, FOLD_CLUSTER_THREADS)
+        return Launch(record.kernel, function, (rows, SLICES * defines["GROUPS"]), arguments)
+
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
         defines = {**record.defines, "STAGES": ring.stages}
@@ -300,10 +314,10 @@ def _is_of_wanted(record: Record) -> bool:
     return isinstance(domain, ctypes.c_int) and domain.value == WANTED
 
 
-def _whole_rows(arguments: tuple[Operand, ...]) -> tuple[Operand, ...]:
+def _whole_rows(arguments: tuple[Operand, ...], width: int) -> tuple[Operand, ...]:
     """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
-    _, _, out, stride, heads, head_dim, *target, _ = arguments
-    return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target, ctypes.c_int(ROWS))
+    _, _, out, stride, *target, _ = arguments
+    return (out, stride, ctypes.c_int(width), *target, ctypes.c_int(ROWS))
 
 
 def _outputs(record: Record) -> list[int]:

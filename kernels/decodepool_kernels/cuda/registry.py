@@ -75,7 +75,8 @@ WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), **
 PAGES = {"KV_BITS": (8, 16)}
 FOLD_SWITCHES = {"WINDOW": (1, 0), "SINKS": (1, 0)}
 SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
-FOLDS = {**ACTIVATIONS, "GROUPS": (1, 4, 8), "ITEMS": (1, 2), **FOLD_SWITCHES}
+FOLDED_HEADS = {"HEADS": (2, 9, 32), "HEAD_DIM": HEAD_DIMS, **FOLD_SWITCHES}
+FOLDS = {**ACTIVATIONS, "GROUPS": (1, 8, 4), "ITEMS": (2, 1), **FOLDED_HEADS}
 DEALS = {"CLAIMED": (0, 1), "SPENT": (1, 0)}
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **DEALS, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
@@ -123,8 +124,12 @@ KERNELS: dict[str, Kernel] = {
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=HOPPER),
-        Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLD_SWITCHES),
+        Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLDED_HEADS),
         Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", FOLDS),
+        Kernel(
+            "fold_cluster.cu", "softmax(scale q K') V, from its planes", "fold_quantise",
+            {**FOLDS, "CORES": (0,)}, only=HOPPER,
+        ),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),
         Kernel("gather.cu", "the rows wanted, to the bit", "itself at any width", {}),

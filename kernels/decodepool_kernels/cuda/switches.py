@@ -30,3 +30,8 @@ def switches_of(op: Attention, sinks: ctypes.c_void_p) -> Switches:
 def switch_defines(op: Attention) -> dict[str, int]:
     """Return the switches that every program of attention knows, as defines."""
     return {"WINDOW": int(op.window is not None), "SINKS": int(op.sinks is not None)}
+
+
+def fold_defines(op: Attention) -> dict[str, int]:
+    """Return what the kernels that fold attention's chunks know of it, as defines."""
+    return {"HEADS": op.heads, "HEAD_DIM": op.q.width // op.heads, **switch_defines(op)}

@@ -19,6 +19,11 @@ DEVICE void send(u32 remote, float4 v, u32 remote_barrier) {
                : "memory");
 }
 
+// The same of 4 bytes.
+DEVICE void send(u32 remote, float v, u32 remote_barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(remote), "r"(__float_as_uint(v)), "r"(remote_barrier) : "memory");
+}
+
 // Of the block's scope, as a wait is: the cluster's would make every step 2.5 % longer, and what it orders is a round trip between SMs apart.
 DEVICE void arrive_at(u32 remote_barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_barrier) : "memory");

@@ -1,12 +1,14 @@
-// The states of a row's chunks folded in order: blocks into groups of 8, groups into the row. A warp folds 128 dims, four a lane. What the folds weigh
-// depends on the largest scores alone: the warp finds it for 32 chunks of a head at once, a lane a chunk.
+// The states of a row's chunks folded in order: blocks into groups of 8, groups into the row. What the folds weigh depends on the largest scores alone: a
+// warp finds it for 32 chunks of a head at once, a lane a chunk. Here a warp folds 128 dims, four a lane; with few rows a thread folds one (fold_cluster.cu).
+// HEADS of HEAD_DIM are a row: where a state lies is an address and a constant.
 #pragma once
 #include "switches.cuh"
 
 #define FOLD_DIMS 128
 #define FOLD_CHUNKS 32
 #define FOLD_LOADS 16  // states on their way at once
-#define FOLD_HEADS 8  // that 128 dims may touch: heads have 16 dims or more
+#define FOLD_HEADS (HEAD_DIM % FOLD_DIMS == 0 ? 1 : FOLD_DIMS % HEAD_DIM == 0 ? FOLD_DIMS / HEAD_DIM : (FOLD_DIMS - 2) / HEAD_DIM + 2)  // that 128 dims may touch
+#define WIDTH (HEADS * HEAD_DIM)
 
 // What attention left of a row, read from the step alone: it may be asked for before the kernels ahead have ended.
 struct Chunks {
@@ -24,7 +26,6 @@ struct Chunks {
 struct Partials {
   const float* o;
   const float2* ml;
-  int heads, head_dim;
 };
 
 // By head: what each chunk's state, with its sum beside it, and each group's, weigh; the row's largest score so far.
@@ -66,11 +67,11 @@ struct Folding {
 
 // Fill the table of the heads that the dims from `first` on touch with chunks `begin`, `begin` + 1, ...
 DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks, int first, int begin) {
-  const int lane = threadIdx.x & 31, first_head = first / p.head_dim, heads = min((first + FOLD_DIMS - 1) / p.head_dim + 1, p.heads) - first_head;
+  const int lane = threadIdx.x & 31, first_head = first / HEAD_DIM, heads = min((first + FOLD_DIMS - 1) / HEAD_DIM + 1, HEADS) - first_head;
   __syncwarp();
   for (int nth = 0; nth < heads; nth++) {
     const bool is_seen = lane < chunks.count - begin && (!WINDOW || begin + lane >= chunks.unseen);
-    const float2 ml = is_seen ? p.ml[(i64)(chunks.first + begin + lane) * p.heads + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
+    const float2 ml = is_seen ? p.ml[(i64)(chunks.first + begin + lane) * HEADS + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
     const float largest = weigh_chunks(table, nth, ml, chunks.blocks == FOLDED_BLOCKS, begin != chunks.begin() ? table.largest[nth] : MINUS_INFINITY);
     __syncwarp();
     if (lane == 0) table.largest[nth] = largest;
@@ -81,16 +82,17 @@ DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks
 // Four dims of a row that attention left in chunks, by a warp for the 128 from `first` on; `table` is the warp's own. Beyond the last chunk states are
 // nothing, and leave what they fold into as it is.
 DEVICE float4 folded_four(const Partials& p, const Chunks& chunks, int first, const Switches& switches, FoldTable& table) {
-  const int dim = first + 4 * (threadIdx.x & 31), head = min(dim / p.head_dim, p.heads - 1), nth = head - first / p.head_dim, stride = p.heads * p.head_dim;
+  const int dim = first + 4 * (threadIdx.x & 31), head = min(dim / HEAD_DIM, HEADS - 1), nth = head - first / HEAD_DIM;
   const bool are_groups = chunks.blocks == FOLDED_BLOCKS;
-  const float* from = p.o + (i64)chunks.first * stride + min(dim, stride - 4);
+  const float* from = p.o + (i64)chunks.first * WIDTH + min(dim, WIDTH - 4);
   const Folding nothing = {make_float4(0.f, 0.f, 0.f, 0.f), 0.f};
   Folding total = nothing, group = nothing;
   for (int begin = chunks.begin(); begin < chunks.count; begin += FOLD_LOADS) {
     const int in_table = begin % FOLD_CHUNKS;
+    const float* at = from + (i64)begin * WIDTH;
     float4 values[FOLD_LOADS];
     UNROLL for (int i = 0; i < FOLD_LOADS; i++)
-      values[i] = begin + i < chunks.count && (!WINDOW || begin + i >= chunks.unseen) ? *(const float4*)(from + (i64)(begin + i) * stride) : nothing.o;
+      values[i] = begin + i < chunks.count && (!WINDOW || begin + i >= chunks.unseen) ? *(const float4*)(at + i * WIDTH) : nothing.o;
     if (in_table == 0) fill_table(table, p, chunks, first, begin);
     const float4* weights = table.chunks[nth] + in_table;
     if (are_groups) {

@@ -9,6 +9,9 @@ DEVICE void wait_barrier(u32 barrier, int phase) {
 
 DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory"); }
 
+// By the thread that set barriers, before others meet it: the copy engine and other blocks see them too.
+DEVICE void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 DEVICE void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 
 // Arrive once all that this thread has asked `copy16` for is here.
@@ -51,7 +54,7 @@ template <int stages, int slot_bytes> struct Pipe {
   // By one thread, before the sides meet.
   METHOD void set(int reading_warps, int filling_warps = 1) const {
     for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 16 * slot, filling_warps), set_barrier(barriers + 16 * slot + 8, reading_warps);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_barriers();
   }
   METHOD u32 slot() const { return slots + stage * slot_bytes; }
   METHOD u32 filled() const { return barriers + 16 * stage; }
