@@ -35,7 +35,7 @@ DEVICE bool is_elected() {
   return is;
 }
 
-// A warp is done with a slot that it has left, read by the tensor cores alone.
+// A reading warp is done with the slot of which `free` is the second barrier.
 DEVICE void give_back_slot(u32 free) {
   __syncwarp();
   if ((threadIdx.x & 31) == 0) arrive(free);
@@ -77,6 +77,7 @@ template <int stages, int slot_bytes> struct Pipe {
   // A reading warp is done with the slot; read_plainly where its own instructions read it, and the copy engine fills it next.
   template <bool read_plainly> METHOD void give_back() {
     if (read_plainly) end_plain_reads();
-    give_back_slot(leave());
+    give_back_slot(filled() + 8);
+    pass();
   }
 };
