@@ -27,6 +27,7 @@ from decodepool_kernels.cuda.products import MOST_PARTS
 from decodepool_kernels.cuda.records import (
     ROW_THREADS,
     Apart,
+    Columns,
     LogitsRows,
     Operand,
     PartOperands,
@@ -185,7 +186,7 @@ class Lowering:
             self._fold_quantise(waiting, target, planes)
         else:
             value = self.value(x)
-            where = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
+            where = (target, Columns(self.columns), pointer(self.step), ctypes.c_int(domain))
             operands = (value, *self._row(x.width), *where)
             self._emit(
                 "quantise",
@@ -214,14 +215,14 @@ class Lowering:
             reads = [self.value(op.x)]
             sources = (*reads, pointer(0), pointer(0))
         row = (self._vector(op.weight), *self._row(op.x.width), ctypes.c_float(op.epsilon))
-        tail = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
+        tail = (target, Columns(self.columns), pointer(self.step), ctypes.c_int(domain))
         operands = (*sources, *row, *tail)
         defines = {"PLANES": planes, **held(op.x.width)}
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
-        operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
+        operands = (*reads, *self._row(width), target, Columns(self.columns), pointer(self.step))
         defines, threads = {"PLANES": planes, **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
@@ -259,7 +260,7 @@ class Lowering:
         activation = self._activation(x, kind.planes, domain)
         tail = (
             ctypes.c_int(x.width // BLOCK_INPUTS),
-            ctypes.c_int(self.columns),
+            Columns(self.columns),
             pointer(self.step),
             ctypes.c_int(domain),
         )
@@ -352,7 +353,7 @@ class Lowering:
     def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
         out, width = self._place(op.out), op.out.width
         switches = switches_of(op, self._vector(op.sinks))
-        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), switches)
+        operands = (*self._partials(op), target, Columns(self.columns), pointer(self.step), switches)
         threads = slice_threads(width)
         defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **switch_defines(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)

@@ -21,7 +21,8 @@ ROW_TILES, LEAST_ROW_TILES = (4, 2), (1,)
 """Tiles of 16 outputs that a block of `matmul` takes, and those where shared memory holds no ring of as many."""
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
-FRAGMENT_BYTES = 512
+FRAGMENT_BYTES, ROW_BYTES = 512, 64
+"""Of 8 rows and of one, in a plane of a block."""
 WARPGROUP_TILES = (3, 4, 6, 8)
 TALL_OUTPUTS, TALL_TILES = 128, 16
 """Outputs and tiles of 8 rows of a unit of `matmul_warpgroup` where there are rows enough to fill it."""
@@ -38,6 +39,8 @@ MOST_OWN_SUMS = 4
 CLUSTER_BLOCKS = 2
 CLUSTER_UNIT_TILES = 4
 MOST_CLUSTER_ROWS = 16
+HELD_ROWS = (2, 4, 8)
+"""Rows of a tile that an activation of so few has room for."""
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -337,11 +340,12 @@ def few_cut(
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of 64 outputs for a cluster of two blocks, of
-    which a warp takes half for one slice, and the depth of a slice's ring.
+    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8 or one of `held_rows`: units of 64 outputs for a cluster of
+    two blocks, of which a warp takes half for one slice, and the depth of a slice's ring.
     """
 
     tiles: int
+    held_rows: int
     stages: int
     shared_bytes: int
 
@@ -353,7 +357,7 @@ class ClusterCut:
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
         unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
-        return {**unit, "TILES": self.tiles, "STAGES": self.stages}
+        return {**unit, "TILES": self.tiles, "HELD_ROWS": self.held_rows, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -376,11 +380,12 @@ def cluster_cut(
     if rows > MOST_CLUSTER_ROWS:
         return None
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
-    columns_bytes = GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    held_rows = next((held for held in HELD_ROWS if rows <= held), HELD_ROWS[-1])
+    columns_bytes = GROUP_BLOCKS * tiles * held_rows * (kind.planes * ROW_BYTES + kind.has_minimum * 8)
     slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
     sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
-    cut = ClusterCut(tiles, stages, sums_bytes + stages * slots_bytes)
+    cut = ClusterCut(tiles, held_rows, stages, sums_bytes + stages * slots_bytes)
     units, clusters = cut.units(outputs), sm_count // CLUSTER_BLOCKS
     is_even = 20 * units >= 17 * clusters * -(-units // clusters)
     return cut if stages >= FEWEST_STAGES and (tiles > 1 or is_even) else None

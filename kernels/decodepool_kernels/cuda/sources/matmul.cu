@@ -51,12 +51,13 @@ struct Feed {
 struct Rows {
   const u8* planes;
   const float* sums;
-  u32 block_bytes, block_sums;
+  u32 block_bytes, plane_bytes, block_sums;
   bool is_live[TILES], has_sums[TILES];  // a lane's row, and the first of the two whose sums it holds
 
   METHOD Rows(const Activation& a, int slice, int row_tile, int rows) {
     const int lane = threadIdx.x & 31, column = row_tile * 8 + 2 * (lane & 3);
-    block_bytes = a.columns / 8 * (PLANES * FRAGMENT_BYTES);
+    block_bytes = a.columns * (PLANES * ROW_BYTES);
+    plane_bytes = a.plane_bytes();
     block_sums = 2 * a.columns;
     planes = fragments_at(a, slice * GROUP_BLOCKS, row_tile) + lane * 16;
     sums = a.sums + (size_t)slice * GROUP_BLOCKS * block_sums + 2 * column;
@@ -69,7 +70,7 @@ struct Rows {
       UNROLL for (int n = 0; n < TILES; n++) {
         const u8* from = planes + q * block_bytes + n * (PLANES * FRAGMENT_BYTES);
         UNROLL for (int plane = 0; plane < PLANES; plane++)
-          x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
+          x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * plane_bytes) : make_uint4(0, 0, 0, 0);
 #if HAS_MINIMUM
         x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 16 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
 #endif

@@ -15,8 +15,10 @@
 #define PAIRS (UNIT_TILES / 2)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
-#define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
-#define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
+// Of a block's activations, of which a group's lie behind each other: there is room for no more rows than a unit has.
+#define PLANE_BYTES (HELD_ROWS * ROW_BYTES)
+#define PLANES_BYTES (TILES * PLANES * PLANE_BYTES)
+#define SUMS_BYTES (HAS_MINIMUM * TILES * HELD_ROWS * 8)
 #define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
@@ -66,23 +68,21 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
   }
 }
 
-// By a warp: a lane a block.
+// By a warp: a lane a slice.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
-  Lane own(slots, barriers, GROUP_BLOCKS);
-  const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece, far = SLICES * GROUP_BLOCKS;
-  const size_t planes_on = (size_t)far * (a.columns / 8) * (PLANES * FRAGMENT_BYTES), sums_on = (size_t)far * 2 * a.columns;
+  Lane own(slots, barriers, 1);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS, far = SLICES * GROUP_BLOCKS;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
-    const int row_tile = p.at(unit).row_tile;
-    const u8* planes = fragments_at(a, block, row_tile);
-    const float* sums = a.sums + (size_t)block * 2 * a.columns + row_tile * 16;
+    const u8 *planes = fragments_at(a, block, 0), *sums = (const u8*)a.sums + block * SUMS_BYTES;
     for (int visit = 0; visit < p.blocks; visit += far) {
-      own.claim(blocks_of(visit + block - own.piece, p.blocks) * (PLANES_BYTES + SUMS_BYTES));
-      if (own.is_there && visit + block < p.blocks) {
+      const int count = blocks_of(visit + block, p.blocks);
+      own.claim(count * (PLANES_BYTES + SUMS_BYTES));
+      if (own.is_there && count > 0) {
         const u32 to = own.pipe.slot() + WEIGHT_BYTES, sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-        copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, own.pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, own.pipe.filled(), STAYS);
+        copy_run(to, planes, count * PLANES_BYTES, own.pipe.filled(), STAYS);
+        if (HAS_MINIMUM) copy_run(sums_to, sums, count * SUMS_BYTES, own.pipe.filled(), STAYS);
       }
-      planes += planes_on, sums += sums_on;
+      planes += far * PLANES_BYTES, sums += far * SUMS_BYTES;
       own.pipe.pass();
     }
   }
@@ -102,7 +102,7 @@ template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4
     Columns x[TILES];
     UNROLL for (int n = 0; n < TILES; n++) {
       UNROLL for (int plane = 0; plane < PLANES; plane++)
-        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
+        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * PLANE_BYTES + lane % (4 * HELD_ROWS) * 16);
 #if HAS_MINIMUM
       x[n].sums = *(const float4*)(columns + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
 #endif

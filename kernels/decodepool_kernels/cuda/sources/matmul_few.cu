@@ -65,7 +65,7 @@ struct Rows {
     const float scale = has_scale ? a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS] : 0.f;  // put when all else is on its way
     for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
       const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = i / (4 * MOST_ROWS * PLANES);
-      if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16);
+      if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * a.plane_bytes() + row * ROW_BYTES + i % 4 * 16);
       else put_shared(planes + i * 16, make_float4(0.f, 0.f, 0.f, 0.f));
     }
     commit_copies();
