@@ -83,6 +83,17 @@ class Slices(ctypes.Structure):
     )
 
 
+class Ahead(ctypes.Structure):
+    """What the next product reads first: `pieces` in runs of `run_pieces` that lie `stride` bytes apart."""
+
+    _fields_ = (
+        ("first", ctypes.c_void_p),
+        ("stride", ctypes.c_longlong),
+        ("pieces", ctypes.c_int),
+        ("run_pieces", ctypes.c_int),
+    )
+
+
 @dataclass(frozen=True)
 class WideCut:
     """Tiles of 8 rows that a block of `matmul_wide` takes with 256 outputs, the depth of its ring, and whether a unit
@@ -358,8 +369,8 @@ class ClusterCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": self.unit_tiles // 2}
-        return {**unit, "TILES": self.tiles, "HELD_ROWS": self.held_rows, "STAGES": self.stages}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "TILES": self.tiles}
+        return {**unit, "HELD_ROWS": self.held_rows, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""

@@ -10,7 +10,8 @@
 #include "step.cuh"
 
 #define OWN_SLICES (SLICES / CLUSTER)
-#define SLICE_WARPS (UNIT_TILES / ROW_TILES)
+#define SLICE_WARPS 2
+#define ROW_TILES (UNIT_TILES / SLICE_WARPS)
 #define WARPS (OWN_SLICES * SLICE_WARPS)
 #define PAIRS (UNIT_TILES / 2)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
@@ -22,6 +23,21 @@
 #define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
+#define SENT_SUMS (OWN_SUMS * HELD_ROWS / 8)
+
+#define PIECE_BYTES 4096
+
+// What the next product reads first, in runs of pieces: to the L2 once nothing else is to be asked for.
+struct Ahead {
+  const u8* first;
+  i64 stride;
+  int pieces, run_pieces;
+
+  METHOD void bring() const {
+    for (int piece = blockIdx.x * 32 + (threadIdx.x & 31); piece < pieces; piece += gridDim.x * 32)
+      bring_near(first + piece / run_pieces * stride + piece % run_pieces * PIECE_BYTES, PIECE_BYTES);
+  }
+};
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -126,7 +142,7 @@ struct Meeting {
       const int owner = (first_tile + r) / OWN_TILES, tile = (first_tile + r) % OWN_TILES;
       const u32 to = sums_of(slice, tile, 0), barrier = address_in(there, owner);
       UNROLL for (int n = 0; n < TILES; n++)
-        send(address_in(to, owner) + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
+        if (2 * (threadIdx.x & 3) < HELD_ROWS) send(address_in(to, owner) + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
     }
     phase ^= 1;
   }
@@ -134,7 +150,7 @@ struct Meeting {
   // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word reaches it.
   METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
-    if (lane == 0) arrive_expecting(there, OWN_SUMS * 16);
+    if (lane == 0) arrive_expecting(there, SENT_SUMS * 16);
     float2 down[TILES][SLICES];
     UNROLL for (int n = 0; n < TILES; n++)
       UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
@@ -154,20 +170,39 @@ struct Meeting {
   }
 };
 
-DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, const Unit& at, int rank, int rows, const int* logits_slots) {
-  const int lane = threadIdx.x & 31;
-  UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-    UNROLL for (int n = 0; n < TILES; n++) {
-      const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
-      UNROLL for (int j = 0; j < 4; j++) {
-        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2) + (j & 2) * 4;
-        if (row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, values[j]);
+// Where a lane's part of a unit's results goes: found while the sums are on their way.
+struct Target {
+  float* rows[TILES][2];  // where the unit's outputs of a lane's rows begin, null for rows that are not there
+  int left;               // outputs from the lane's first on
+  bool has_bias;
+  float biases[OWN_TILES][2];
+
+  METHOD Target(const Part& part, const Unit& at, int rank, int count, const int* logits_slots) {
+    const int lane = threadIdx.x & 31, first = (at.tile + rank * OWN_TILES) * 16 + (lane >> 2);
+    left = part.outputs - first;
+    has_bias = part.bias != nullptr;
+    UNROLL for (int n = 0; n < TILES; n++)
+      UNROLL for (int i = 0; i < 2; i++) {
+        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + i;
+        rows[n][i] = row < count ? part.out + (i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + first : nullptr;
       }
-    }
-}
+    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+      UNROLL for (int half = 0; half < 2; half++) biases[tile][half] = has_bias && tile * 16 + half * 8 < left ? part.bias[first + tile * 16 + half * 8] : 0.f;
+  }
+  METHOD void put(const float4 (&y)[OWN_TILES][TILES]) const {
+    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+      UNROLL for (int n = 0; n < TILES; n++) {
+        const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
+        UNROLL for (int j = 0; j < 4; j++) {
+          const int output = tile * 16 + j / 2 * 8;
+          if (rows[n][j & 1] != nullptr && output < left) rows[n][j & 1][output] = has_bias ? __fadd_rn(values[j], biases[tile][j / 2]) : values[j];
+        }
+      }
+  }
+};
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
-matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
+matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, const __grid_constant__ Ahead ahead) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
   const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
@@ -184,6 +219,8 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   Meeting meeting = {shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
+    await_previous();
+    ahead.bring();
   } else if (warp == WARPS + 1) {
     await_previous();
     bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
@@ -192,9 +229,10 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const Unit at = p.at(unit);
+      const Target target(parts.part[at.part], at, rank, p.rows, logits_slots);
       float4 y[OWN_TILES][TILES];
       meeting.fold(y, a, at.row_tile, unit + clusters >= p.units());
-      put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
+      target.put(y);
     }
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
@@ -213,6 +251,4 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
       meeting.send_sums(acc, slice, first_tile);
     }
   }
-  __syncwarp();
-  meet_blocks();
 }
