@@ -37,8 +37,7 @@ MOST_TEAMS = {1: 3, 2: 2}
 MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has, at most."""
 CLUSTER_BLOCKS = 2
-CLUSTER_UNIT_TILES = (4, 6)
-"""Tiles of 16 outputs of a unit of `matmul_cluster`, those preferred first."""
+CLUSTER_UNIT_TILES = 4
 MOST_CLUSTER_ROWS = 16
 HELD_ROWS = (2, 4, 8)
 """Rows of a tile that an activation of so few has room for."""
@@ -80,17 +79,6 @@ class Slices(ctypes.Structure):
         ("width", ctypes.c_longlong),
         ("columns", ctypes.c_int),
         ("first", ctypes.c_int * MOST_PARTS),
-    )
-
-
-class Ahead(ctypes.Structure):
-    """What the next product reads first: `pieces` in runs of `run_pieces` that lie `stride` bytes apart."""
-
-    _fields_ = (
-        ("first", ctypes.c_void_p),
-        ("stride", ctypes.c_longlong),
-        ("pieces", ctypes.c_int),
-        ("run_pieces", ctypes.c_int),
     )
 
 
@@ -352,11 +340,10 @@ def few_cut(
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8 or one of `held_rows`: units of `unit_tiles` x 16 outputs
-    for a cluster of two blocks, of which a warp takes half for one slice, and the depth of a slice's ring.
+    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8 or one of `held_rows`: units of 64 outputs for a cluster of
+    two blocks, of which a warp takes half for one slice, and the depth of a slice's ring.
     """
 
-    unit_tiles: int
     tiles: int
     held_rows: int
     stages: int
@@ -369,12 +356,12 @@ class ClusterCut:
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "TILES": self.tiles}
-        return {**unit, "HELD_ROWS": self.held_rows, "STAGES": self.stages}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
+        return {**unit, "TILES": self.tiles, "HELD_ROWS": self.held_rows, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
-        return sum(-(-count // (TILE_OUTPUTS * self.unit_tiles)) for count in outputs)
+        return sum(-(-count // (TILE_OUTPUTS * CLUSTER_UNIT_TILES)) for count in outputs)
 
 
 def prefers_clusters(kind: MatrixKind) -> bool:
@@ -388,27 +375,17 @@ def cluster_cut(
     kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
 ) -> ClusterCut | None:
     """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them, as
-    it does up to 8 rows where the last units would leave many clusters idle whatever their outputs.
+    it does up to 8 rows where the last units would leave many clusters idle.
     """
     if rows > MOST_CLUSTER_ROWS:
         return None
-    if rows > HELD_ROWS[-1]:
-        return _cluster_cut(kind, CLUSTER_UNIT_TILES[0], rows, shared_bytes)
-    cuts = (_cluster_cut(kind, unit_tiles, rows, shared_bytes) for unit_tiles in CLUSTER_UNIT_TILES)
-    return next((cut for cut in cuts if cut and _is_even(cut.units(outputs), sm_count // CLUSTER_BLOCKS)), None)
-
-
-def _is_even(units: int, clusters: int) -> bool:
-    """Whether clusters that take units in turn are at work most of the time."""
-    return 20 * units >= 17 * clusters * -(-units // clusters)
-
-
-def _cluster_cut(kind: MatrixKind, unit_tiles: int, rows: int, shared_bytes: int) -> ClusterCut | None:
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     held_rows = next((held for held in HELD_ROWS if rows <= held), HELD_ROWS[-1])
     columns_bytes = GROUP_BLOCKS * tiles * held_rows * (kind.planes * ROW_BYTES + kind.has_minimum * 8)
-    slots_bytes = own_slices * (unit_tiles * kind.group_bytes + columns_bytes)
-    sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
+    slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
+    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
-    cut = ClusterCut(unit_tiles, tiles, held_rows, stages, sums_bytes + stages * slots_bytes)
-    return cut if stages >= FEWEST_STAGES else None
+    cut = ClusterCut(tiles, held_rows, stages, sums_bytes + stages * slots_bytes)
+    units, clusters = cut.units(outputs), sm_count // CLUSTER_BLOCKS
+    is_even = 20 * units >= 17 * clusters * -(-units // clusters)
+    return cut if stages >= FEWEST_STAGES and (tiles > 1 or is_even) else None

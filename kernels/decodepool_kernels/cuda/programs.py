@@ -19,7 +19,6 @@ from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
-    Ahead,
     ClusterCut,
     FewCut,
     Part,
@@ -33,9 +32,8 @@ from decodepool_kernels.cuda.products import (
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Columns, DeviceMatrix, Operand, PartOperands, Record
+from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperands, Record
 
-AHEAD_BYTES, AHEAD_INPUTS, PIECE_BYTES = 16 << 20, 4096, 4096
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
@@ -72,7 +70,6 @@ class Programs:
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
-        self._next: dict[int, Record] = {}
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
@@ -83,8 +80,6 @@ class Programs:
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left = {}
-        products = [record for record in records if record.parts]
-        self._next = {id(one): following for one, following in zip(products, products[1:], strict=False)}
         return [launch for record in records for launch in self._launches(record, rows, narrow)]
 
     def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
@@ -159,8 +154,6 @@ class Programs:
         defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_cluster", defines, cut.threads, cut.shared_bytes)
         clusters = min(cut.units(outputs), self._gpu.clusters_at_once(function, CLUSTER_BLOCKS))
-        following = self._next.get(id(record))
-        arguments = (*arguments, _ahead(following.parts[0].matrix) if following is not None else Ahead(run_pieces=1))
         grid = (clusters * CLUSTER_BLOCKS, 1)
         return Launch(_product_name(record), function, grid, arguments, _weight_bytes(record))
 
@@ -266,16 +259,6 @@ def _is_of_wanted(record: Record) -> bool:
     """Whether a product is of the rows alone whose logits are wanted: of a prompt's step one or none."""
     domain = record.operands[-1]
     return isinstance(domain, ctypes.c_int) and domain.value == WANTED
-
-
-def _ahead(matrix: DeviceMatrix) -> Ahead:
-    """Return what a product reads first of its first matrix."""
-    if matrix.kind is None or matrix.inputs > AHEAD_INPUTS:
-        return Ahead(run_pieces=1)
-    pair_bytes = 2 * matrix.kind.tile_bytes(matrix.inputs)
-    run_pieces = min(pair_bytes // PIECE_BYTES, 34)
-    runs = min(matrix.outputs // 32, AHEAD_BYTES // (run_pieces * PIECE_BYTES)) if run_pieces else 0
-    return Ahead(matrix.address, pair_bytes, runs * run_pieces, max(run_pieces, 1))
 
 
 def _whole_rows(arguments: tuple[Operand, ...]) -> tuple[Operand, ...]:

@@ -10,8 +10,7 @@
 #include "step.cuh"
 
 #define OWN_SLICES (SLICES / CLUSTER)
-#define SLICE_WARPS 2
-#define ROW_TILES (UNIT_TILES / SLICE_WARPS)
+#define SLICE_WARPS (UNIT_TILES / ROW_TILES)
 #define WARPS (OWN_SLICES * SLICE_WARPS)
 #define PAIRS (UNIT_TILES / 2)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
@@ -24,20 +23,6 @@
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
 #define SENT_SUMS (OWN_SUMS * HELD_ROWS / 8)
-
-#define PIECE_BYTES 4096
-
-// What the next product reads first, in runs of pieces: to the L2 once nothing else is to be asked for.
-struct Ahead {
-  const u8* first;
-  i64 stride;
-  int pieces, run_pieces;
-
-  METHOD void bring() const {
-    for (int piece = blockIdx.x * 32 + (threadIdx.x & 31); piece < pieces; piece += gridDim.x * 32)
-      bring_near(first + piece / run_pieces * stride + piece % run_pieces * PIECE_BYTES, PIECE_BYTES);
-  }
-};
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -202,7 +187,7 @@ struct Target {
 };
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
-matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, const __grid_constant__ Ahead ahead) {
+matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
   const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
@@ -219,8 +204,6 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   Meeting meeting = {shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
-    await_previous();
-    ahead.bring();
   } else if (warp == WARPS + 1) {
     await_previous();
     bring_columns(shared, barriers, a, p, rank * OWN_SLICES);

@@ -25,11 +25,6 @@ DEVICE void copy_run(u32 target, const void* source, int bytes, u32 barrier, u64
                ::"r"(target), "l"(source), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
 
-// A run of bytes, a multiple of 16, to the L2.
-DEVICE void bring_near(const void* source, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
-}
-
 // True in one lane of a warp, which all go through: the compiler then knows that what follows is one thread's, as it does not of "lane 0".
 DEVICE bool is_elected() {
   u32 is;
