@@ -15,7 +15,7 @@ from decodepool_sizing.arena import Buffer, Uses, place
 from decodepool_sizing.devices import GpuCores
 from decodepool_sizing.expected import DENSE_PARTS, Parts
 from decodepool_sizing.kv import pages
-from decodepool_sizing.layouts import BLOCK_INPUTS, round_up
+from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS, round_up
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.workspace import feed_forward_elements
 
@@ -116,8 +116,8 @@ def _uses(shape: ModelShape, rows: int, *, has_wide: bool) -> Uses:
         return Buffer(4 * round_up(elements, BLOCK_INPUTS) * rows)
 
     def planes(elements: int) -> Buffer:
-        blocks = -(-elements // BLOCK_INPUTS)
-        return Buffer(columns * (blocks * (4 * BLOCK_INPUTS + 8) + 4 * SLICES))
+        blocks, groups = -(-elements // BLOCK_INPUTS), -(-elements // (GROUP_BLOCKS * BLOCK_INPUTS))
+        return Buffer(columns * (blocks * 4 * BLOCK_INPUTS + groups * 8 * GROUP_BLOCKS + 4 * SLICES))
 
     x, table = floats(size.embedding), Buffer(4 * shape.key_length * rows)
     uses: list[tuple[tuple[Buffer, ...], tuple[Buffer, ...]]] = [((), (x,))]

@@ -17,7 +17,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows
 from decodepool_kernels.graph import Graph, Matrix, Tensor
 from numpy.typing import NDArray
 
@@ -72,7 +72,16 @@ class Probe:
         scratch = attention_scratch(graph, self._cut, gpu.allocate)
         no_pages = pages or KvPages(gpu, [], 0)
         self._lowering = Lowering(
-            weights, no_pages, LogitsRows(0, 0), scratch, MAX_ROWS, COLUMNS, self._step, 0, self._constant, fused
+            weights,
+            no_pages,
+            LogitsRows(0, 0),
+            scratch,
+            MAX_ROWS,
+            Columns(COLUMNS),
+            self._step,
+            0,
+            self._constant,
+            fused,
         ).lower(graph)
         self._out = self._lowering.value(self._tensor)
         records = self._lowering.records

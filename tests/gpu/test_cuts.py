@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.cluster_cuts import cluster_cut
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
-from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind
+from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind, quant_kind
 from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.products import (
-    cluster_cut,
     few_cut,
     product_cut,
     warpgroup_cut,
@@ -20,6 +20,7 @@ from decodepool_kernels.cuda.products import (
 )
 from decodepool_kernels.cuda.records import Columns
 from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
+from decodepool_sizing.layouts import QUANT_LAYOUTS
 from numpy.typing import NDArray
 
 H200, A100, L40S = 228352, 162816, 97280
@@ -74,17 +75,18 @@ def test_few_rows_of_a_k_quant_have_a_cut_where_their_activations_fit(
     assert cut is None or cut.shared_bytes <= H200
 
 
+@pytest.mark.parametrize("inputs", [96, 4096, 14336])
 @pytest.mark.parametrize("rows", [1, 8, 9, 16, 17])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int) -> None:
-    cut = cluster_cut(kind, [4096], rows, sm_count=132, shared_bytes=H200)
+def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int, inputs: int) -> None:
+    cut = cluster_cut(kind, [4096], inputs, rows, sm_count=132, shared_bytes=H200)
     assert (cut is not None) == (rows <= 16 and not (kind.is_bfloat and rows > 8))
     assert cut is None or cut.shared_bytes <= H200
 
 
 @pytest.mark.parametrize(("rows", "is_cut"), [(8, False), (16, True)])
 def test_one_tile_of_rows_has_a_cut_for_clusters_where_it_leaves_few_of_them_idle(rows: int, is_cut: bool) -> None:
-    cut = cluster_cut(EIGHT_BITS, [4096, 1024, 1024], rows, sm_count=132, shared_bytes=H200)
+    cut = cluster_cut(EIGHT_BITS, [4096, 1024, 1024], 4096, rows, sm_count=132, shared_bytes=H200)
     assert (cut is not None) == is_cut
 
 
@@ -93,6 +95,31 @@ def test_one_tile_of_rows_has_a_cut_for_clusters_where_it_leaves_few_of_them_idl
 )
 def test_activations_of_a_small_step_have_room_for_its_rows_alone(most: int, rows: int, columns: int) -> None:
     assert Columns(most).of(rows) == columns
+
+
+FOUR_BITS = quant_kind(QUANT_LAYOUTS["Q4_K"])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "unit_tiles"), [([28672], 4), ([4096], 4), ([4096, 1024], 6), ([4096, 1024, 1024], 6)], ids=str
+)
+def test_a_k_quants_units_for_clusters_are_those_that_leave_the_busiest_the_least(
+    outputs: list[int], unit_tiles: int
+) -> None:
+    cut = cluster_cut(FOUR_BITS, outputs, 4096, 16, sm_count=132, shared_bytes=H200)
+    assert cut is not None
+    assert cut.unit_tiles == unit_tiles
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "held_groups"), [(FOUR_BITS, 4096, 4), (FOUR_BITS, 14336, 0), (EIGHT_BITS, 4096, 0)], ids=str
+)
+def test_a_k_quants_activations_stay_where_there_is_room_for_all(
+    kind: MatrixKind, inputs: int, held_groups: int
+) -> None:
+    cut = cluster_cut(kind, [4096], inputs, 16, sm_count=132, shared_bytes=H200)
+    assert cut is not None
+    assert cut.held_groups == held_groups
 
 
 def test_few_outputs_of_many_rows_are_split_into_slices_and_many_are_not() -> None:
@@ -111,6 +138,13 @@ def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
     assert (handed.split, handed.column_blocks) == (False, 2)
 
 
+@pytest.mark.parametrize("code_bits", [4, 8])
+def test_stages_hold_whole_groups_where_a_chain_goes_through_them(code_bits: int) -> None:
+    cut = warpgroup_cut(MatrixKind(code_bits, 32, has_minimum=True, scale_bytes=1), [28672], 64, 132, H200)
+    assert cut is not None
+    assert (cut.split, cut.column_blocks) == (False, 4)
+
+
 @pytest.mark.parametrize(
     ("kind", "rows", "unit"),
     [
@@ -120,7 +154,8 @@ def test_slices_left_apart_make_room_for_whole_groups_of_activations() -> None:
         (EIGHT_BITS, 192, (256, 8)),
         (EIGHT_BITS, 512, (128, 16)),
         (F16_KIND, 512, (256, 8)),
-        (MatrixKind(4, 32, has_minimum=True, scale_bytes=1), 512, (256, 8)),
+        (MatrixKind(4, 32, has_minimum=True, scale_bytes=1), 512, (128, 16)),
+        (MatrixKind(4, 32, has_minimum=True, scale_bytes=2), 512, (256, 8)),
     ],
     ids=str,
 )

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_kernels.cuda import backend, draws, products, programs
+from decodepool_kernels.cuda import backend, cluster_cuts, draws, products, programs
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.registry import KERNELS
@@ -34,9 +34,16 @@ ON_GPU = Wanted(192, 4, device="cuda", graphs=False)
 Seam = tuple[ModuleType, str, object]
 DRAWN_ALONE: Seam = (draws, "CLUSTERS_CAPABILITY", 0)
 NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
+ANY_GPU: Sequence[Seam] = [
+    (programs, capability, 0) for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "CLUSTER_CAPABILITY")
+]
+CLUSTERED: Seam = (cluster_cuts, "LEAST_BUSY", {1: 2.0, 2: 0.0})
+"""Two tiles of rows go to clusters however few units there are, one tile never."""
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
-EVERYWHERE = frozenset({"repack", "embed", "matmul", "rope_table", "attention", "attention_wide", "argmax"})
+WITHOUT_PRODUCTS = frozenset({"repack", "embed", "rope_table", "attention", "attention_wide", "argmax"})
+EVERYWHERE = WITHOUT_PRODUCTS | {"matmul"}
+K_QUANTS = WITHOUT_PRODUCTS | {"matmul_few", "matmul_cluster", "matmul_warpgroup"}
 FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "swiglu_quantise"})
 PLAIN = frozenset({"rms_norm", "rope", "append", "attention_fold", "swiglu", "add", "gather"})
 
@@ -48,7 +55,7 @@ class Case:
     tiny: Tiny
     kernels: frozenset[str]
     wanted: Wanted = ON_GPU
-    seams: Sequence[Seam] = (DRAWN_ALONE,)
+    seams: Sequence[Seam] = (DRAWN_ALONE, CLUSTERED)
 
 
 def _tiny(weights: str, architecture: str = "llama", **own: Any) -> Tiny:
@@ -59,16 +66,17 @@ IN_CLUSTERS = "drawn in clusters"
 CASES = {
     "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw"}),
     IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
-    "minima, sums handed on": Case(
-        _tiny("Q4_K"), EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup"}, seams=[HANDED_ON, DRAWN_ALONE]
-    ),
+    "minima, sums handed on": Case(_tiny("Q4_K"), K_QUANTS | FUSED, seams=[HANDED_ON, DRAWN_ALONE, CLUSTERED]),
     "scales of 16, q8_0 pages": Case(
         _tiny("Q6_K", "qwen3", head_norms=True),
-        EVERYWHERE | FUSED | {"matmul_few", "matmul_warpgroup", "rms_norm"},
+        K_QUANTS | FUSED | {"rms_norm"},
         replace(ON_GPU, kv_type=KVType.Q8_0),
     ),
     "three planes, biases": Case(
         _tiny("BF16", "qwen2", qkv_bias=True), EVERYWHERE | FUSED | {"matmul_warpgroup", "fold_slices"}
+    ),
+    "groups that are one chain, on any GPU": Case(
+        _tiny("Q2_K"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[*ANY_GPU, DRAWN_ALONE]
     ),
     "no wgmma": Case(
         _tiny("Q4_1"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[NO_WARPGROUPS, DRAWN_ALONE]

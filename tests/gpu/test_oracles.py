@@ -20,11 +20,12 @@ from decodepool_kernels.cuda.backend import placed_matrix
 from decodepool_kernels.cuda.device import PIECE_BYTES, Region
 from decodepool_kernels.cuda.formats import REPACKED, device_bytes
 from decodepool_kernels.cuda.library import KernelLibrary
-from decodepool_kernels.cuda.packing import pack_float
+from decodepool_kernels.cuda.packing import pack_float, quant_kind
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.repack import Repacking
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor, Vector
 from decodepool_kernels.scales import products_of
+from decodepool_sizing.layouts import QUANT_LAYOUTS
 from decodepool_sizing.tensor_types import TensorType
 from decodepool_worker.weights.formats import FORMATS
 from decodepool_worker.weights.random_blocks import random_bytes
@@ -41,9 +42,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 Record = Callable[[str, object], None]
 """Puts a figure beside a test's result."""
 
-PRODUCT_BOUND, ATTENTION_BOUND, LAYER_BOUND = 5e-7, 2e-6, 3e-5
-"""Of the results' root mean square. A layer keeps keys and values in f16: one that lies between two of them may be
-rounded to either.
+PRODUCT_BOUND, FAR_BOUND, ATTENTION_BOUND, LAYER_BOUND = 5e-7, 1e-6, 2e-6, 3e-5
+"""Of the results' root mean square. FAR_BOUND is for types with minima, whose codes begin at 0, so that a product is
+the difference of larger sums, and for those whose groups are one chain of 16 steps, each of which cuts off the sum. A
+layer keeps keys and values in f16: one that lies between two of them may be rounded to either.
 """
 WIDTH, FEED_FORWARD, HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4096, 14336, 32, 8, 128, 128_256
 """Of Llama-3-8B."""
@@ -126,7 +128,9 @@ def test_a_product_of_full_size_is_near_f64_and_the_same_bytes_at_every_width(
     found = probe.rows(range(ROWS))
     distance = error(found, in_f64(x) @ matrix.values().T)
     record_property("error", distance)
-    assert distance < PRODUCT_BOUND
+    layout = QUANT_LAYOUTS.get(kind.name)
+    is_far = layout is not None and (layout.has_minimum or quant_kind(layout).has_group_chains)
+    assert distance < (FAR_BOUND if is_far else PRODUCT_BOUND)
     for rows in (range(7, 8), range(100, 116), range(200, 232)):
         assert probe.rows(rows).tobytes() == found[rows.start : rows.stop].tobytes(), rows
 

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import cluster_cuts, programs
 from decodepool_kernels.cuda import products as cuts
-from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised
+from decodepool_kernels.cuda.packing import PackedMatrix, pack_float, pack_quantised, quant_kind
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
 from decodepool_kernels.scales import products_of
 from decodepool_sizing.layouts import QUANT_LAYOUTS
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.gpu
 
-BOUND = 5e-7
-"""Of the products' root mean square; 2e-7 was read."""
+BOUND, CHAINED_BOUND = 5e-7, 1e-6
+"""Of the products' root mean square, and of types whose groups are one chain: a tensor core cuts off the sum after
+every step, of which a chain has 16 in place of 4. 2e-7 and 4e-7 were read, 6e-7 of a row with outliers.
+"""
 FLOATS = ("F32", "F16", "BF16")
 INPUTS = (32, 96, 576, 1024, 1056, 4096)
 L40S_SHARED_BYTES = 101_376
@@ -53,6 +55,11 @@ def made(name: str, outputs: int, inputs: int) -> tuple[PackedMatrix, NDArray[np
         return pack_float(name, bits), wide
     w = planes(name, outputs, inputs)
     return pack_quantised(w.layout, w.codes, w.scales, w.minima, w.zero), w.values
+
+
+def bound(name: str) -> float:
+    """Return how far a type's products may be from f64."""
+    return CHAINED_BOUND if name in QUANT_LAYOUTS and quant_kind(QUANT_LAYOUTS[name]).has_group_chains else BOUND
 
 
 def products(
@@ -82,7 +89,7 @@ def test_a_product_is_near_f64(gpu: Gpu, name: str, inputs: int) -> None:
     packed, values = made(name, 41, inputs)
     x, bias = numbers(1, 9, inputs), numbers(2, 41)
     found = products(gpu, x, [packed], bias=bias).rows(range(9))
-    assert relative_error(found, x.astype(np.float64) @ values.T + bias) < BOUND
+    assert relative_error(found, x.astype(np.float64) @ values.T + bias) < bound(name)
 
 
 @pytest.mark.parametrize("name", [*TYPES, *FLOATS])
@@ -123,6 +130,7 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 8, inputs), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
@@ -146,17 +154,19 @@ def test_little_shared_memory_gives_the_same_bytes(
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
-@pytest.mark.parametrize("outputs", [41, 137, 4200, 6000])
+@pytest.mark.parametrize(("outputs", "inputs"), [(41, 1056), (137, 1056), (4200, 1056), (6000, 1056), (137, 14336)])
 @pytest.mark.parametrize("name", [*TYPES, "F16"])
 def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_every_gpu(
-    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed, _ = made(name, outputs, 1056)
-    probe = products(gpu, numbers(1, 16, 1056), [packed])
-    monkeypatch.setattr(programs, "prefers_clusters", lambda kind: True)
+    packed, _ = made(name, outputs, inputs)
+    probe = products(gpu, numbers(1, 16, inputs), [packed])
+    monkeypatch.setattr(programs, "prefers_clusters", lambda kind, rows: True)
+    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
-    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
+    for capability in ("CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):
+        monkeypatch.setattr(programs, capability, 0)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
@@ -190,6 +200,30 @@ def test_types_kept_alike_whose_codes_have_other_zeros_share_a_launch(gpu: Gpu, 
     assert together.tobytes() == alone.tobytes()
 
 
+@pytest.mark.parametrize(
+    "names", [("Q4_K", "Q6_K"), ("Q6_K", "Q5_K"), ("Q3_K", "Q2_K"), ("Q4_1", "Q4_K")], ids="+".join
+)
+@pytest.mark.parametrize("read", range(2))
+def test_types_that_take_other_sums_of_one_activation_have_the_bytes_of_each_alone(
+    gpu: Gpu, read: int, names: tuple[str, str]
+) -> None:
+    matrices, x = [made(name, 64, 512)[0] for name in names], numbers(1, 24, 512)
+    together, alone = products(gpu, x, matrices, read=read), products(gpu, x, [matrices[read]])
+    for rows in (1, 9, 24):
+        assert together.rows(range(rows)).tobytes() == alone.rows(range(rows)).tobytes(), rows
+
+
+@pytest.mark.parametrize("read", range(3))
+def test_few_rows_products_beside_each_other_have_the_bytes_of_each_alone(gpu: Gpu, read: int) -> None:
+    """Each row is another activation, which those that do not wait for the product ahead must not take too early."""
+    shapes = {"Q4_K": 5120, "Q5_K": 1024, "Q6_K": 1024}
+    matrices, x = [made(name, outputs, 4096)[0] for name, outputs in shapes.items()], numbers(1, 16, 4096)
+    together, alone = products(gpu, x, matrices, read=read), products(gpu, x, [matrices[read]])
+    for row in range(16):
+        assert together.rows([row]).tobytes() == alone.rows([row]).tobytes(), row
+    assert together.rows(range(4)).tobytes() == alone.rows(range(4)).tobytes()
+
+
 HARD = {
     "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
     "large": lambda x: x * 1e30,
@@ -200,15 +234,16 @@ HARD = {
 
 
 @pytest.mark.parametrize("case", HARD)
-def test_hard_rows_stay_near_f64(gpu: Gpu, case: str) -> None:
-    packed, values = made("Q8_0", 64, 2048)
+@pytest.mark.parametrize("name", ["Q8_0", "Q2_K", "Q3_K", "Q4_K"])
+def test_hard_rows_stay_near_f64(gpu: Gpu, name: str, case: str) -> None:
+    packed, values = made(name, 64, 2048)
     x = HARD[case](numbers(3, 9, 2048)).astype(np.float32)
     found = products(gpu, x, [packed]).rows(range(9)).astype(np.float64)
-    assert relative_error(found, x.astype(np.float64) @ values.T) < BOUND
+    assert relative_error(found, x.astype(np.float64) @ values.T) < bound(name)
 
 
 @pytest.mark.parametrize("fault", [np.inf, -np.inf, np.nan], ids=str)
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "BF16", "F32"])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "Q3_K", "Q4_K", "BF16", "F32"])
 def test_a_fault_shows_in_its_row_and_in_no_other(gpu: Gpu, name: str, fault: float) -> None:
     packed, _ = made(name, 64, 1024)
     x = numbers(1, 20, 1024)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 TYPES = tuple(QUANT_LAYOUTS)
 CODE_COUNTS = {"Q5_0": 32, "Q5_1": 32, "Q5_K": 32, "Q6_K": 64, "MXFP4": 25, "Q2_K": 4, "Q3_K": 8}
 """Codes that a type has, where it is not all that its bits can hold."""
+FACTORS = {"Q2_K": (0, 16), "Q3_K": (-32, 32), "Q4_K": (0, 64), "Q5_K": (0, 64), "Q6_K": (-128, 128)}
+"""The factors that a k-quant's bits can hold, from the first to before the second."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,13 @@ def planes(name: str, outputs: int, inputs: int, seed: int = 0) -> Planes:
     layout, random = QUANT_LAYOUTS[name], np.random.default_rng(seed)
     count = CODE_COUNTS.get(name, 1 << layout.code_bits)
     codes = random.integers(0, count, (outputs, inputs)).astype(np.uint8)
-    shape = (outputs, inputs // layout.sub_block)
-    made = _factored if layout.is_factored else _plain
-    scales, minima = (made(random, layout, shape, spread) for spread in (0.02, 0.1))
+    shape, spreads = (outputs, inputs // layout.sub_block), (0.02, 0.1)
+    scales, minima = (
+        _factored(random, layout, shape, spread, FACTORS[name])
+        if layout.is_factored
+        else _plain(random, layout, shape, spread)
+        for spread in spreads
+    )
     return Planes(codes, scales, minima if layout.has_minimum else None, FORMATS[name].zero, layout)
 
 
@@ -67,11 +73,13 @@ def _plain(random: np.random.Generator, layout: QuantLayout, shape: tuple[int, i
     return scales
 
 
-def _factored(random: np.random.Generator, layout: QuantLayout, shape: tuple[int, int], spread: float) -> Factored:
-    """Every factor that a byte holds; whole rows share a unit where they are not of whole blocks of 256."""
+def _factored(
+    random: np.random.Generator, layout: QuantLayout, shape: tuple[int, int], spread: float, of_type: tuple[int, int]
+) -> Factored:
+    """Every factor that a type has; whole rows share a unit where they are not of whole blocks of 256."""
     outputs, count = shape
     blocks, rest = divmod(count * layout.sub_block, 256)
     units = (random.standard_normal((outputs, 1 if rest else blocks)) * (spread / 64)).astype(np.float16)
-    factors = random.integers(-128, 128, shape).astype(np.int8)
+    factors = random.integers(*of_type, shape).astype(np.int8)
     factors[random.random(shape) < 0.05] = 0
     return Factored(units, factors)

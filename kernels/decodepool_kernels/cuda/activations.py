@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from decodepool_kernels.cuda.products import SLICES
+from decodepool_sizing.layouts import BLOCK_INPUTS
+
+from decodepool_kernels.cuda.packing import GROUP_SUM_BYTES
+from decodepool_kernels.cuda.products import GROUP_BLOCKS, SLICES
 
 PLANE_BYTES = 2
 """Of a value in one plane."""
@@ -15,5 +18,6 @@ def scales_at(inputs: int, columns: int, planes: int) -> int:
 
 def activation_bytes(inputs: int, columns: int, planes: int) -> int:
     """Return the bytes of an activation of `columns` rows of `inputs` values."""
-    scales, sums = SLICES * columns * 4, inputs // 16 * columns * 4
+    groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
+    scales, sums = SLICES * columns * 4, groups * columns * GROUP_SUM_BYTES
     return scales_at(inputs, columns, planes) + scales + sums

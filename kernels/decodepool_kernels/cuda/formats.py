@@ -11,6 +11,8 @@ from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, MatrixKind, qua
 
 REPACKED = tuple(TensorType[name] for name in (*QUANT_LAYOUTS, "F16", "BF16"))
 """Types that sources/blocks.cuh reads."""
+OF_PRODUCTS = frozenset({"BFLOAT", "GROUP_CHAINS", "PLANES", "SUMS"})
+"""Defines of a kind that only products know."""
 
 
 def repacked_kind(kind: TensorType) -> MatrixKind | None:
@@ -30,5 +32,5 @@ def repack_defines(kind: TensorType) -> dict[str, int]:
     """Return the source's defines for a type that is repacked."""
     kept = repacked_kind(kind)
     assert kept is not None
-    of_kind = {name: value for name, value in kept.defines().items() if name not in {"BFLOAT", "PLANES"}}
+    of_kind = {name: value for name, value in kept.defines().items() if name not in OF_PRODUCTS}
     return {**of_kind, "FORMAT": int(kind)}

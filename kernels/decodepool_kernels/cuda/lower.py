@@ -22,6 +22,7 @@ from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.activations import activation_bytes
 from decodepool_kernels.cuda.grids import Pairs, elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
+from decodepool_kernels.cuda.packing import NO_SUMS, ActivationKind
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.products import MOST_PARTS
 from decodepool_kernels.cuda.records import (
@@ -50,7 +51,7 @@ class Lowering:
     logits: LogitsRows
     scratch: Scratch
     max_rows: int
-    columns: int
+    columns: Columns
     step: int
     last_tokens: int
     place_constant: Callable[[NDArray[Any]], int]
@@ -59,7 +60,7 @@ class Lowering:
     _tensors: dict[g.Tensor, Buffer] = field(default_factory=dict)
     _waiting: dict[g.Tensor, g.Norm | g.SwiGlu | g.Add | g.Attention] = field(default_factory=dict)
     _turning: dict[g.Tensor, g.Rope] = field(default_factory=dict)
-    _quantised: dict[tuple[g.Tensor, int], Buffer] = field(default_factory=dict)
+    _quantised: dict[g.Tensor, dict[ActivationKind, Buffer]] = field(default_factory=dict)
     _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
     _last_product: tuple[tuple[g.Tensor, ...], Apart] | None = None
     _given: set[g.Tensor] = field(default_factory=set)
@@ -171,23 +172,23 @@ class Lowering:
         operands = (pointer(matrix.address), out, stride, *map(ctypes.c_int, counts), *places)
         self._emit(kernel, operands, (), (out,), grid=elements(op.out.width, ROW_THREADS), defines=defines)
 
-    def _activation(self, x: g.Tensor, planes: int, domain: int = ROWS) -> Buffer:
+    def _activation(self, x: g.Tensor, kind: ActivationKind, domain: int = ROWS) -> Buffer:
         """Return x quantised, by one launch with the operation that makes it where that still waits."""
-        if (x, planes) in self._quantised:
-            return self._quantised[x, planes]
-        target = Buffer(activation_bytes(x.width, self.columns, planes))
-        self._quantised[x, planes] = target
+        made = self._quantised.setdefault(x, {})
+        found = next((buffer for held, buffer in made.items() if held.serves(kind)), None)
+        if found is not None:
+            return found
+        target = made[kind] = Buffer(activation_bytes(x.width, self.columns.most, kind.planes))
         waiting = self._waiting.get(x)
         if isinstance(waiting, g.Norm):
-            self._norm_quantise(waiting, target, planes, domain)
+            self._norm_quantise(waiting, target, kind, domain)
         elif isinstance(waiting, g.SwiGlu):
-            self._swiglu_quantise(waiting, target, planes)
+            self._swiglu_quantise(waiting, target, kind)
         elif isinstance(waiting, g.Attention):
-            self._fold_quantise(waiting, target, planes)
+            self._fold_quantise(waiting, target, kind)
         else:
             value = self.value(x)
-            where = (target, Columns(self.columns), pointer(self.step), ctypes.c_int(domain))
-            operands = (value, *self._row(x.width), *where)
+            operands = (value, *self._row(x.width), target, self.columns, pointer(self.step), ctypes.c_int(domain))
             self._emit(
                 "quantise",
                 operands,
@@ -195,14 +196,14 @@ class Lowering:
                 (target,),
                 grid=slices_of_rows,
                 threads=slice_threads(x.width),
-                defines={"PLANES": planes, **slice_held(x.width)},
+                defines={**kind.defines(), **slice_held(x.width)},
             )
         return target
 
     def _row(self, width: int) -> tuple[ctypes.c_longlong, ctypes.c_int]:
         return ctypes.c_longlong(self._stride(width)), ctypes.c_int(width)
 
-    def _norm_quantise(self, op: g.Norm, target: Buffer, planes: int, domain: int) -> None:
+    def _norm_quantise(self, op: g.Norm, target: Buffer, kind: ActivationKind, domain: int) -> None:
         residual, total = self._waiting.get(op.x), self._place(op.x)
         sums: tuple[Buffer, ...] = ()
         apart: Apart | None = None
@@ -215,23 +216,23 @@ class Lowering:
             reads = [self.value(op.x)]
             sources = (*reads, pointer(0), pointer(0))
         row = (self._vector(op.weight), *self._row(op.x.width), ctypes.c_float(op.epsilon))
-        tail = (target, Columns(self.columns), pointer(self.step), ctypes.c_int(domain))
+        tail = (target, self.columns, pointer(self.step), ctypes.c_int(domain))
         operands = (*sources, *row, *tail)
-        defines = {"PLANES": planes, **held(op.x.width)}
+        defines = {**kind.defines(), **held(op.x.width)}
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
-    def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, planes: int) -> None:
+    def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, kind: ActivationKind) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
-        operands = (*reads, *self._row(width), target, Columns(self.columns), pointer(self.step))
-        defines, threads = {"PLANES": planes, **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
+        operands = (*reads, *self._row(width), target, self.columns, pointer(self.step))
+        defines, threads = {**kind.defines(), **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:
-        """Products of one tensor: those of one kind share a launch."""
+        """Products of one tensor: those of a kind share a launch. Who wants sums comes first and makes them for all."""
         for operation in operations if not self.fused else ():
             self._parts(x, [operation])
         kinds = {self.weights.matrices[op.matrix.name].kind for op in operations} if self.fused else set()
-        for kind in sorted(kinds, key=repr):
+        for kind in sorted(kinds, key=lambda kind: (kind is None or kind.sums == NO_SUMS, repr(kind))):
             alike = [op for op in operations if self.weights.matrices[op.matrix.name].kind == kind]
             for first in range(0, len(alike), MOST_PARTS):
                 self._parts(x, alike[first : first + MOST_PARTS])
@@ -257,14 +258,14 @@ class Lowering:
             for part in parts:
                 self._product_f32(x, part, domain)
             return
-        activation = self._activation(x, kind.planes, domain)
+        activation = self._activation(x, kind.activation, domain)
         tail = (
             ctypes.c_int(x.width // BLOCK_INPUTS),
-            Columns(self.columns),
+            self.columns,
             pointer(self.step),
             ctypes.c_int(domain),
         )
-        apart = Apart(tuple(parts), activation, self.columns)
+        apart = Apart(tuple(parts), activation, self.columns.most)
         self._last_product = (results, apart) if self.fused else None
         operands, defines = (activation, *tail), kind.defines()
         self._emit("matmul", operands, (activation,), writes, parts=tuple(parts), defines=defines, leaves=apart)
@@ -350,12 +351,12 @@ class Lowering:
         to = (self._place(op.out), ctypes.c_longlong(self._stride(op.out.width)))
         return (*partials, *to, ctypes.c_int(op.heads), ctypes.c_int(op.q.width // op.heads))
 
-    def _fold_quantise(self, op: g.Attention, target: Buffer, planes: int) -> None:
+    def _fold_quantise(self, op: g.Attention, target: Buffer, kind: ActivationKind) -> None:
         out, width = self._place(op.out), op.out.width
         switches = switches_of(op, self._vector(op.sinks))
-        operands = (*self._partials(op), target, Columns(self.columns), pointer(self.step), switches)
+        operands = (*self._partials(op), target, self.columns, pointer(self.step), switches)
         threads = slice_threads(width)
-        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **switch_defines(op)}
+        defines = {**kind.defines(), "GROUPS": threads // 32, **slice_held(width), **switch_defines(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:

@@ -27,13 +27,35 @@ from decodepool_kernels.scales import Factored, Scales, products_of
 LANE_OUTPUTS = 8
 RUNS = 4
 """Runs of 4 inputs in half a block."""
+NO_SUMS, HALF_SUMS, GROUP_SUMS = range(3)
+"""Sums that stand beside an activation's planes: none that is read; of each half of a block in f32; or in f16, hi and
+lo, group by group, as the tensor cores take them.
+"""
+GROUP_SUM_BYTES = 32
+"""Of a row's sums over one group: 8 halves of blocks, each an f32 or two f16."""
 FACTOR_ZERO = np.uint8(128)
 """The byte that stands for the factor 0."""
 
 
 @dataclass(frozen=True)
+class ActivationKind:
+    """How activations are kept: the planes that a value is split into, and which sums stand beside them."""
+
+    planes: int
+    sums: int
+
+    def serves(self, wanted: ActivationKind) -> bool:
+        """Return whether who wants that kind may take this one."""
+        return self.planes == wanted.planes and wanted.sums in {NO_SUMS, self.sums}
+
+    def defines(self) -> dict[str, int]:
+        """Return the sources' defines."""
+        return {"PLANES": self.planes, "SUMS": self.sums}
+
+
+@dataclass(frozen=True)
 class MatrixKind:
-    """How a matrix is kept, as the kernels are compiled for it. `planes` is what its activations are split into."""
+    """How a matrix is kept, as the kernels are compiled for it."""
 
     code_bits: int
     sub_block: int
@@ -45,6 +67,11 @@ class MatrixKind:
     def planes(self) -> int:
         """f16 hi + lo, or bf16 hi + mid + lo."""
         return 3 if self.is_bfloat else 2
+
+    @property
+    def activation(self) -> ActivationKind:
+        """What its products take."""
+        return ActivationKind(self.planes, self.sums)
 
     @property
     def parts(self) -> int:
@@ -63,6 +90,25 @@ class MatrixKind:
         return self.scale_bytes == 1
 
     @property
+    def has_group_chains(self) -> bool:
+        """Whether a code times its factor is exact in f16, so that a group's blocks are one chain of the tensor cores:
+        11 bits at most, as of all k-quants but Q6_K, whose 6 and 7 bits make 12.
+        """
+        return self.is_factored and (self.code_bits == 4 or self.sub_block == BLOCK_INPUTS)
+
+    @property
+    def group_terms(self) -> int:
+        """What a group adds to a sum, each times a scale of its own: its chain and its minima, or its parts' chains."""
+        return 1 + self.has_minimum if self.has_group_chains else GROUP_BLOCKS * self.parts
+
+    @property
+    def sums(self) -> int:
+        """Which sums of activations its minima multiply (NO_SUMS, HALF_SUMS, GROUP_SUMS)."""
+        if not self.has_minimum:
+            return NO_SUMS
+        return GROUP_SUMS if self.has_group_chains else HALF_SUMS
+
+    @property
     def head_bytes(self) -> int:
         """Bytes before a group's records."""
         bytes_of_output = GROUP_BLOCKS * self.parts + 2
@@ -74,10 +120,10 @@ class MatrixKind:
         return self.head_bytes + GROUP_BLOCKS * self.record_bytes
 
     def held_bytes(self, inputs: int, rows: int) -> int:
-        """Return the bytes of rows of activations in whole groups, and of their sums over what shares a minimum."""
+        """Return the bytes of rows of activations in whole groups, and of their sums where there are minima."""
         groups = -(-inputs // (GROUP_BLOCKS * BLOCK_INPUTS))
-        sums = 4 * self.parts if self.has_minimum else 0
-        return groups * GROUP_BLOCKS * rows * (2 * BLOCK_INPUTS * self.planes + sums)
+        sums = GROUP_SUM_BYTES if self.has_minimum else 0
+        return groups * rows * (2 * GROUP_BLOCKS * BLOCK_INPUTS * self.planes + sums)
 
     def tile_bytes(self, inputs: int) -> int:
         """Return the bytes of a tile of 16 outputs."""
@@ -92,7 +138,8 @@ class MatrixKind:
             "HAS_MINIMUM": int(self.has_minimum),
             "SCALE_BYTES": self.scale_bytes,
             "BFLOAT": int(self.is_bfloat),
-            "PLANES": self.planes,
+            "GROUP_CHAINS": int(self.has_group_chains),
+            **self.activation.defines(),
         }
 
 

@@ -10,7 +10,7 @@ from itertools import product
 from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_kernels.cuda.packing import MatrixKind
+from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
 
 SLICES = 8
 GROUP_BLOCKS = 4
@@ -21,8 +21,7 @@ ROW_TILES, LEAST_ROW_TILES = (4, 2), (1,)
 """Tiles of 16 outputs that a block of `matmul` takes, and those where shared memory holds no ring of as many."""
 WIDE_OUTPUTS = 256
 FEWEST_WIDE_ROWS = 24
-FRAGMENT_BYTES, ROW_BYTES = 512, 64
-"""Of 8 rows and of one, in a plane of a block."""
+FRAGMENT_BYTES = 512
 WARPGROUP_TILES = (3, 4, 6, 8)
 TALL_OUTPUTS, TALL_TILES = 128, 16
 """Outputs and tiles of 8 rows of a unit of `matmul_warpgroup` where there are rows enough to fill it."""
@@ -36,11 +35,6 @@ MOST_TEAMS = {1: 3, 2: 2}
 """Teams of `matmul_few` that an SM has registers for, by the tiles that a warp takes at once."""
 MOST_OWN_SUMS = 4
 """Sums of a slice that a lane of `matmul_few` has, at most."""
-CLUSTER_BLOCKS = 2
-CLUSTER_UNIT_TILES = 4
-MOST_CLUSTER_ROWS = 16
-HELD_ROWS = (2, 4, 8)
-"""Rows of a tile that an activation of so few has room for."""
 BARRIER_BYTES = 256
 FEWEST_SLICES = 5
 """Slices of a block below which they are left apart: handing sums on would take longer than to fold them."""
@@ -167,10 +161,11 @@ class WarpgroupCut:
 
 def _warpgroup_unit(kind: MatrixKind, rows: int, *, is_full: bool) -> tuple[int, int]:
     """Return the outputs and the tiles of 8 rows of a unit for up to `rows` rows. Tall units save what it takes to
-    widen codes, of which 16-bit weights need nothing; where there are minima they are slower, and twice as slow where
-    few of the rows are there.
+    widen codes, of which 16-bit weights need nothing; where every block adds its minima they are slower, and twice as
+    slow where few of the rows are there.
     """
-    if is_full and kind.code_bits < 16 and not kind.has_minimum and rows % (8 * TALL_TILES) == 0:
+    is_tall = kind.code_bits < 16 and kind.sums != HALF_SUMS
+    if is_full and is_tall and rows % (8 * TALL_TILES) == 0:
         return TALL_OUTPUTS, TALL_TILES
     groups = -(-rows // (8 * WARPGROUP_TILES[-1]))
     return WIDE_OUTPUTS, next(tiles for tiles in WARPGROUP_TILES if 8 * tiles * groups >= rows)
@@ -184,11 +179,19 @@ def _evened(cut: WarpgroupCut, slices: int, sm_count: int) -> WarpgroupCut:
     return replace(cut, outputs=TALL_OUTPUTS) if is_better and cut.outputs == WIDE_OUTPUTS else cut
 
 
-def _column_blocks(tiles: int, *, split: bool) -> tuple[int, ...]:
-    """Return the blocks that a stage of activations may have, those preferred first."""
-    if tiles == TALL_TILES:
-        return (1,)
-    return (4, 2, 1) if tiles <= 4 or split else (2, 1)
+def _pipes(kind: MatrixKind, tiles: int, *, split: bool) -> list[tuple[int, int]]:
+    """Return the stages of weights and the blocks of a stage of activations that a cut may have, those preferred first:
+    whole groups where a chain goes through them.
+    """
+    blocks = (4, 2, 1) if tiles <= 4 or split or kind.has_group_chains else (2, 1)
+    ways = list(product((3, 2), (1,) if tiles == TALL_TILES else blocks))
+    return sorted(ways, key=lambda way: -way[1]) if kind.has_group_chains else ways
+
+
+def _column_stage_bytes(kind: MatrixKind, tiles: int, blocks: int) -> int:
+    """Return the bytes of a stage of activations: fragments, and sums of blocks or of a group in whole fragments."""
+    sums = {NO_SUMS: 0, HALF_SUMS: blocks * -(-tiles // 8), GROUP_SUMS: -(-tiles // 2)}[kind.sums]
+    return FRAGMENT_BYTES * (blocks * tiles * kind.planes + sums)
 
 
 def warpgroup_cut(
@@ -204,13 +207,12 @@ def warpgroup_cut(
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
     totals = 0 if cut.split else tiles * 8 * unit_outputs * 4
     weight_bytes = cut.outputs // TILE_OUTPUTS * kind.group_bytes
-    block_bytes = FRAGMENT_BYTES * (tiles * kind.planes + kind.has_minimum * -(-tiles // 8))
-    for weight_stages, blocks in product((3, 2), _column_blocks(tiles, split=cut.split)):
+    for weight_stages, blocks in _pipes(kind, tiles, split=cut.split):
         room = shared_bytes - BARRIER_BYTES - totals - weight_stages * weight_bytes
-        stages = room // (blocks * block_bytes)
+        stage_bytes = _column_stage_bytes(kind, tiles, blocks)
+        stages = min(room // stage_bytes, MOST_COLUMN_STAGES)
         if stages >= FEWEST_STAGES:
-            stages = min(stages, MOST_COLUMN_STAGES)
-            taken = BARRIER_BYTES + totals + weight_stages * weight_bytes + stages * blocks * block_bytes
+            taken = shared_bytes - room + stages * stage_bytes
             return replace(
                 cut, weight_stages=weight_stages, column_stages=stages, column_blocks=blocks, shared_bytes=taken
             )
@@ -303,8 +305,10 @@ class FewCut:
         return sum(-(-count // width) for count in outputs)
 
     def blocks(self, outputs: Sequence[int], sm_count: int) -> int:
-        """Return the thread blocks of a product."""
-        return min(self.units(outputs), sm_count)
+        """Return the thread blocks of a product, no more than give each team a unit: a product beside it takes the
+        other SMs.
+        """
+        return min(-(-self.units(outputs) // self.teams), sm_count)
 
 
 def few_cut(
@@ -328,64 +332,12 @@ def few_cut(
     half_slice = inputs // (2 * SLICES * GROUP_BLOCKS * BLOCK_INPUTS)
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
         cut = replace(cut, teams=teams)
-        taken = kind.held_bytes(inputs, held) + 4 * SLICES * held + teams * 2 * SLICES * lane_bytes
-        help_bytes = GROUP_BLOCKS // 2 * kind.parts * lane_bytes if cut.has_helpers else 0
+        taken = kind.held_bytes(inputs, held) + teams * SLICES * (4 * held + 2 * lane_bytes)
+        help_bytes = kind.group_terms * lane_bytes // 2 if cut.has_helpers else 0
         stage_bytes = teams * SLICES * (cut.row_tiles * kind.group_bytes + help_bytes)
         deepest = max(FEWEST_STAGES, min(MOST_STAGES // teams, half_slice))
         stages = min(deepest, (shared_bytes - taken) // stage_bytes)
+        stages -= stages % 2 if cut.has_helpers else 0
         if stages >= FEWEST_STAGES:
             return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
     return None
-
-
-@dataclass(frozen=True)
-class ClusterCut:
-    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8 or one of `held_rows`: units of 64 outputs for a cluster of
-    two blocks, of which a warp takes half for one slice, and the depth of a slice's ring.
-    """
-
-    tiles: int
-    held_rows: int
-    stages: int
-    shared_bytes: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block: two warps a slice that compute, two that copy and one that folds."""
-        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 3)
-
-    def defines(self) -> dict[str, int]:
-        """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": CLUSTER_UNIT_TILES, "ROW_TILES": CLUSTER_UNIT_TILES // 2}
-        return {**unit, "TILES": self.tiles, "HELD_ROWS": self.held_rows, "STAGES": self.stages}
-
-    def units(self, outputs: Sequence[int]) -> int:
-        """Return the units of a product."""
-        return sum(-(-count // (TILE_OUTPUTS * CLUSTER_UNIT_TILES)) for count in outputs)
-
-
-def prefers_clusters(kind: MatrixKind) -> bool:
-    """Whether `matmul_cluster` is the faster program for a kind: where what it copies limits it, and not what it
-    computes, as of 4 bits, minima and k-quants.
-    """
-    return kind.code_bits == 8 and not kind.is_factored and not kind.has_minimum
-
-
-def cluster_cut(
-    kind: MatrixKind, outputs: Sequence[int], rows: int, *, sm_count: int, shared_bytes: int
-) -> ClusterCut | None:
-    """Return the cut for up to `rows` rows, with the deepest rings that fit; None where another program takes them, as
-    it does up to 8 rows where the last units would leave many clusters idle.
-    """
-    if rows > MOST_CLUSTER_ROWS:
-        return None
-    tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
-    held_rows = next((held for held in HELD_ROWS if rows <= held), HELD_ROWS[-1])
-    columns_bytes = GROUP_BLOCKS * tiles * held_rows * (kind.planes * ROW_BYTES + kind.has_minimum * 8)
-    slots_bytes = own_slices * (CLUSTER_UNIT_TILES * kind.group_bytes + columns_bytes)
-    sums_bytes = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
-    stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slots_bytes)
-    cut = ClusterCut(tiles, held_rows, stages, sums_bytes + stages * slots_bytes)
-    units, clusters = cut.units(outputs), sm_count // CLUSTER_BLOCKS
-    is_even = 20 * units >= 17 * clusters * -(-units // clusters)
-    return cut if stages >= FEWEST_STAGES and (tiles > 1 or is_even) else None

@@ -10,24 +10,21 @@ from decodepool_sizing.layouts import round_up
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
-    CLUSTER_BLOCKS,
     FEWEST_WIDE_ROWS,
     WARPGROUP_WARPS,
     WIDE_OUTPUTS,
-    ClusterCut,
     FewCut,
     Part,
     Parts,
     Slices,
     WideCut,
-    cluster_cut,
     few_cut,
-    prefers_clusters,
     product_cut,
     warpgroup_cut,
     wide_cut,
@@ -80,12 +77,13 @@ class Programs:
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left = {}
-        return [launch for record in records for launch in self._launches(record, rows, narrow)]
+        pairs = zip([None, *records], records, strict=False)
+        return [launch for before, record in pairs for launch in self._launches(record, before, rows, narrow)]
 
-    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
+    def _launches(self, record: Record, before: Record | None, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand, rows) for operand in record.operands)
         if record.parts:
-            return self._product(record, arguments, rows)
+            return self._product(record, before, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
@@ -103,7 +101,7 @@ class Programs:
         room = self._room(blocks) if kernel in SPREAD and rows >= FEWEST_SPREAD_ROWS else 0
         if kernel == "fold_quantise" and not narrow:
             kernel, arguments = "quantise", _whole_rows(arguments)
-            defines = {name: defines[name] for name in ("PLANES", "CORES", "ITEMS")}
+            defines = {name: defines[name] for name in ("PLANES", "SUMS", "CORES", "ITEMS")}
         function = self._library.function(kernel, defines, record.threads, room)
         return [Launch(kernel, function, blocks, arguments)]
 
@@ -118,8 +116,10 @@ class Programs:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
         return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
 
-    def _product(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
-        kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
+    def _product(
+        self, record: Record, before: Record | None, arguments: tuple[Operand, ...], rows: int
+    ) -> list[Launch]:
+        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
@@ -128,25 +128,57 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        inputs = record.parts[0].matrix.inputs
-        few = few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
-        if few is not None and self._gpu.capability == FEW_CAPABILITY:
-            return [self._few(record, few, arguments, outputs)]
-        cluster = cluster_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
-        if cluster is not None and prefers_clusters(kind) and self._gpu.capability == CLUSTER_CAPABILITY:
+        cluster = self._cluster_cut(record, rows)
+        if cluster is not None:
             return [self._cluster(record, cluster, arguments, outputs)]
+        few = self._few_cut(record, rows, sm_count)
+        if few is not None:
+            return [self._few(record, before, few, arguments, rows)]
         cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
-    def _few(self, record: Record, cut: FewCut, arguments: tuple[Operand, ...], outputs: Sequence[int]) -> Launch:
+    def _cluster_cut(self, record: Record, rows: int) -> ClusterCut | None:
+        """Return the cut of a product that `matmul_cluster` takes."""
+        kind, inputs = record.parts[0].matrix.kind, record.parts[0].matrix.inputs
+        assert kind is not None
+        if self._gpu.capability != CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
+            return None
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        return cluster_cut(kind, _outputs(record), inputs, rows, sm_count=sm_count, shared_bytes=room)
+
+    def _few_cut(self, record: Record, rows: int, sm_count: int) -> FewCut | None:
+        """Return the cut of a product that `matmul_few` takes, on so many SMs."""
+        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
+        assert kind is not None
+        if self._gpu.capability != FEW_CAPABILITY or self._cluster_cut(record, rows) is not None:
+            return None
+        inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        return few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
+
+    def _few(
+        self, record: Record, before: Record | None, cut: FewCut, arguments: tuple[Operand, ...], rows: int
+    ) -> Launch:
+        """Return a launch of `matmul_few`, beside the product before where that takes the same activation by the same
+        program: on the SMs that it leaves, if they are many.
+        """
+        sm_count, taken = self._gpu.sm_count, self._taken(record, before, rows)
+        if taken is not None and taken <= sm_count * 3 // 4:
+            cut = self._few_cut(record, rows, sm_count - taken) or cut
         places, activation, blocks, columns, *rest = arguments
-        defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value}
+        defines = {**record.defines, **cut.defines(), "COLUMNS": columns.value, "BESIDE": int(taken is not None)}
         function = self._library.function("matmul_few", defines, cut.threads, cut.shared_bytes)
-        grid = (cut.blocks(outputs, self._gpu.sm_count), 1)
+        grid = (cut.blocks(_outputs(record), sm_count), 1)
         return Launch(_product_name(record), function, grid, (places, activation, blocks, *rest), _weight_bytes(record))
+
+    def _taken(self, record: Record, before: Record | None, rows: int) -> int | None:
+        """Return the SMs of the product that this one may run beside; None where there is none."""
+        if before is None or not before.parts or before.operands[0] is not record.operands[0]:
+            return None
+        cut = self._few_cut(before, rows, self._gpu.sm_count)
+        return None if cut is None else cut.blocks(_outputs(before), self._gpu.sm_count)
 
     def _cluster(
         self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]
@@ -209,7 +241,7 @@ class Programs:
         self._partials_of(max((self._slices_bytes(record, rows) for record in products for rows in widths), default=0))
 
     def _slices_bytes(self, record: Record, rows: int) -> int:
-        kind, outputs = record.parts[0].matrix.kind, [part.matrix.outputs for part in record.parts]
+        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
         if self._has_warpgroups(rows):
@@ -265,6 +297,10 @@ def _whole_rows(arguments: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
     _, _, out, stride, heads, head_dim, *target, _ = arguments
     return (out, stride, ctypes.c_int(heads.value * head_dim.value), *target, ctypes.c_int(ROWS))
+
+
+def _outputs(record: Record) -> list[int]:
+    return [part.matrix.outputs for part in record.parts]
 
 
 def _weight_bytes(record: Record) -> int:

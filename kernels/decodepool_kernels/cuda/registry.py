@@ -66,7 +66,8 @@ class Kernel:
 HOPPER = "sm_90a"
 """Compute capability 9.0 with what only it has: products of whole warpgroups, registers given from warp to warp."""
 HELD = {"ITEMS": (1, 4, 8, 14)}
-PLANES = {"PLANES": (2, 3), "CORES": (0, 1), **HELD}
+ACTIVATIONS = {"PLANES": (3, 2), "SUMS": (0, 1, 2), "CORES": (0, 1)}
+PLANES = {**ACTIVATIONS, **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
 WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (4, 2, 1)}
@@ -74,13 +75,15 @@ WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), **
 PAGES = {"KV_BITS": (8, 16)}
 FOLD_SWITCHES = {"WINDOW": (1, 0), "SINKS": (1, 0)}
 SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
-FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2), **FOLD_SWITCHES}
+FOLDS = {**ACTIVATIONS, "GROUPS": (1, 4, 8), "ITEMS": (1, 2), **FOLD_SWITCHES}
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
-FEW_CUTS = {"MOST_ROWS": (8, 4, 2, 1), "ROW_TILES": (2, 1), "TEAMS": (3, 2, 1), "COLUMNS": (64, 256), **STAGES}
-CLUSTER_UNIT = {"CLUSTER": (2,), "UNIT_TILES": (4,), "ROW_TILES": (2,)}
-CLUSTER_CUTS = {**CLUSTER_UNIT, "TILES": (1, 2), "HELD_ROWS": (2, 4, 8), **STAGES}
+FEW_ROWS = {"MOST_ROWS": (8, 4, 2, 1), "COLUMNS": (2, 64)}
+FEW_CUTS = {**FEW_ROWS, "ROW_TILES": (2, 1), "TEAMS": (3, 2, 1), "BESIDE": (0, 1), **STAGES}
+CLUSTER_UNITS = {"CLUSTER": (2,), "UNIT_TILES": (6, 4), "ROW_TILES": (2,)}
+CLUSTER_ROWS = {"TILES": (1, 2), "HELD_ROWS": (2, 4, 8)}
+CLUSTER_CUTS = {**CLUSTER_UNITS, **CLUSTER_ROWS, "HELD_GROUPS": (4, 0), **STAGES}
 CUTS = {"TILES": TILES, "ROW_TILES": ROW_TILES, **STAGES}
 
 KERNELS: dict[str, Kernel] = {

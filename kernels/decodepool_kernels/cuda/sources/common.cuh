@@ -55,6 +55,14 @@ DEVICE u32 multiply_add_f16_pairs(u32 a, u32 b, u32 c) {
   return sum;
 }
 
+// One half of a pair, twice: an operand that the arithmetic takes from where the half is.
+DEVICE u32 doubled(u32 pair, int half) {
+  u32 both;
+  if (half) asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {h, h};}" : "=r"(both) : "r"(pair));
+  else asm("{.reg .b16 l, h; mov.b32 {l, h}, %1; mov.b32 %0, {l, l};}" : "=r"(both) : "r"(pair));
+  return both;
+}
+
 // c += a b for 16 x 16 by 16 x 8, f16 in, f32 out.
 DEVICE void multiply_f16(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -113,6 +121,11 @@ DEVICE void put_shared(u32 address, float4 v) {
 // 16 bytes from global to shared memory, in the background.
 DEVICE void copy16(u32 target, const void* source) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+}
+
+// The same, or zeros.
+DEVICE void copy16_or_zero(u32 target, const void* source, bool is_there) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(is_there ? 16 : 0) : "memory");
 }
 
 DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -1,5 +1,5 @@
 // A token's row of a packed matrix as f32: fma(code - zero, scale, minimum); floats widen exactly. A thread an element.
-#include "weights.cuh"
+#include "heads.cuh"
 #include "step.cuh"
 
 // Of block q of a tile's group.

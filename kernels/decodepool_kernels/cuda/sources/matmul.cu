@@ -49,8 +49,7 @@ struct Feed {
 
 // The activations of a warp's blocks, group by group of its slice: addresses move on by what one block and one visit take.
 struct Rows {
-  const u8* planes;
-  const float* sums;
+  const u8 *planes, *sums;
   u32 block_bytes, plane_bytes, block_sums;
   bool is_live[TILES], has_sums[TILES];  // a lane's row, and the first of the two whose sums it holds
 
@@ -58,23 +57,24 @@ struct Rows {
     const int lane = threadIdx.x & 31, column = row_tile * 8 + 2 * (lane & 3);
     block_bytes = a.columns * (PLANES * ROW_BYTES);
     plane_bytes = a.plane_bytes();
-    block_sums = 2 * a.columns;
+    block_sums = 8 * (SUMS == 2 ? 8 * a.row_tiles() : a.columns);  // bytes
     planes = fragments_at(a, slice * GROUP_BLOCKS, row_tile) + lane * 16;
-    sums = a.sums + (size_t)slice * GROUP_BLOCKS * block_sums + 2 * column;
+    sums = SUMS == 2 ? group_sums_at(a, slice, row_tile) : (u8*)block_sums_at(a, slice * GROUP_BLOCKS, column);
     UNROLL for (int n = 0; n < TILES; n++) is_live[n] = (row_tile + n) * 8 + (lane >> 2) < rows, has_sums[n] = column + 8 * n < rows;
   }
 
   // The next group, of which `left` blocks are there.
-  METHOD void fetch(Columns (&x)[GROUP_BLOCKS][TILES], int left) {
+  METHOD void fetch(Columns (&x)[GROUP_BLOCKS][TILES], GroupSums (&of_group)[TILES], int left) {
     UNROLL for (int q = 0; q < GROUP_BLOCKS; q++)
       UNROLL for (int n = 0; n < TILES; n++) {
         const u8* from = planes + q * block_bytes + n * (PLANES * FRAGMENT_BYTES);
         UNROLL for (int plane = 0; plane < PLANES; plane++)
           x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * plane_bytes) : make_uint4(0, 0, 0, 0);
-#if HAS_MINIMUM
-        x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 16 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
+#if SUMS == 1
+        x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 64 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
 #endif
       }
+    UNROLL for (int n = 0; n < TILES; n++) of_group[n] = GroupSums(sums + n * GROUP_SUM_BYTES);
     planes += SLICES * GROUP_BLOCKS * block_bytes;
     sums += SLICES * GROUP_BLOCKS * block_sums;
   }
@@ -108,7 +108,8 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
     for (int visit = 0; visit < visits; visit++) {
       const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
       Columns x[GROUP_BLOCKS][TILES];
-      from.fetch(x, blocks - first);
+      GroupSums sums_of[TILES];
+      from.fetch(x, sums_of, blocks - first);
       ring.wait();
       __syncwarp();
       feed.next(ring, parts, p);
@@ -116,6 +117,7 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
       const u8* groups_of[ROW_TILES];
       Head heads[ROW_TILES];
       UNROLL for (int r = 0; r < ROW_TILES; r++) groups_of[r] = stage + r / 2 * (2 * TILE_BYTES) + r % 2 * group_bytes(count), heads[r] = Head(groups_of[r], lane >> 2);
+      float chains[ROW_TILES][TILES][4] = {};  // of the group, where its blocks are chained
       UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
         if (q >= count) break;
         Record w[ROW_TILES];
@@ -123,9 +125,10 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
         UNROLL for (int n = 0; n < TILES; n += ABREAST) {
           Columns some[ABREAST];
           UNROLL for (int i = 0; i < ABREAST; i++) some[i] = x[q][n + i];
-          fold_blocks(acc, n, w, some);
+          fold_blocks(GROUP_CHAINS ? chains : acc, n, w, some);
         }
       }
+      UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, sums_of[n]);
     }
     float4* sums = both_sums + odd * (SLICES * ROW_TILES * TILES * 32);  // the last unit's may still be read
     odd ^= 1;

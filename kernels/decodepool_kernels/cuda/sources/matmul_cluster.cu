@@ -1,7 +1,8 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
-// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Sums go to
-// the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
+// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
+// for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
+// where a warp folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -15,14 +16,15 @@
 #define PAIRS (UNIT_TILES / 2)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
-// Of a block's activations, of which a group's lie behind each other: there is room for no more rows than a unit has.
-#define PLANE_BYTES (HELD_ROWS * ROW_BYTES)
+// Of a block of activations.
+#define PLANE_BYTES (HELD_ROWS * ROW_BYTES)  // of 8 rows
 #define PLANES_BYTES (TILES * PLANES * PLANE_BYTES)
-#define SUMS_BYTES (HAS_MINIMUM * TILES * HELD_ROWS * 8)
-#define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
+#define SUMS_BYTES (HAS_MINIMUM * TILES * (SUMS == 1 ? HELD_ROWS * 8 : 64))
+#define COLUMNS_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
+#define SLOT_BYTES (WEIGHT_BYTES + (HELD_GROUPS ? 0 : COLUMNS_BYTES))
+#define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
-#define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
-#define SENT_SUMS (OWN_SUMS * HELD_ROWS / 8)
+#define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -31,6 +33,17 @@ DEVICE SlicePipe pipe_of(const u8* slots, const u64* barriers, int own) {
   const int slice = own < OWN_SLICES ? own : 0;
   return SlicePipe(slots + slice * STAGES * SLOT_BYTES, barriers + slice * 2 * STAGES);
 }
+
+// The activations that stay, of one of a block's slices: groups, and for each a barrier.
+struct Held {
+  u32 groups, barriers;
+
+  METHOD Held(const u8* slots, const u64* pipes, int slice)
+      : groups(shared_address(slots + OWN_SLICES * STAGES * SLOT_BYTES + slice * HELD_BYTES)), barriers(shared_address(pipes + 2 * OWN_SLICES * STAGES + slice * HELD_GROUPS)) {}
+  METHOD void set() const {
+    for (int i = 0; i < HELD_GROUPS; i++) set_barrier(barriers + 8 * i, 1);
+  }
+};
 
 // A lane's part of what a warp brings: one of `each` pieces of a group of one of the block's slices.
 struct Lane {
@@ -69,49 +82,69 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
   }
 }
 
-// By a warp: a lane a slice.
+// By a warp: a lane a slice. There is room for no more rows than a unit has, so a group's blocks lie behind each other.
+DEVICE void copy_columns(const Lane& own, u32 to, u32 filled, const Activation& a, int block, int count) {
+  if (!own.is_there || count == 0) return;
+  const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
+  copy_run(to, fragments_at(a, block, 0), count * PLANES_BYTES, filled, STAYS);
+  if (SUMS == 1) copy_run(sums_to, block_sums_at(a, block, 0), count * SUMS_BYTES, filled, STAYS);
+  if (SUMS == 2) copy_run(sums_to, group_sums_at(a, block / GROUP_BLOCKS, 0), GROUP_BLOCKS * SUMS_BYTES, filled, STAYS);
+}
+
+// Bytes of `count` blocks of a group.
+DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
+
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   Lane own(slots, barriers, 1);
-  const int block = (first_slice + own.slice) * GROUP_BLOCKS, far = SLICES * GROUP_BLOCKS;
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
-    const u8 *planes = fragments_at(a, block, 0), *sums = (const u8*)a.sums + block * SUMS_BYTES;
-    for (int visit = 0; visit < p.blocks; visit += far) {
+    for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + block, p.blocks);
-      own.claim(count * (PLANES_BYTES + SUMS_BYTES));
-      if (own.is_there && count > 0) {
-        const u32 to = own.pipe.slot() + WEIGHT_BYTES, sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-        copy_run(to, planes, count * PLANES_BYTES, own.pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(sums_to, sums, count * SUMS_BYTES, own.pipe.filled(), STAYS);
-      }
-      planes += far * PLANES_BYTES, sums += far * SUMS_BYTES;
+      own.claim(columns_bytes(count));
+      copy_columns(own, own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), a, visit + block, count);
       own.pipe.pass();
     }
   }
 }
 
+// The same of activations that stay.
+DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  const Lane own(slots, barriers, 1);
+  const Held held(slots, barriers, own.is_there ? own.slice : 0);
+  for (int i = 0; i < HELD_GROUPS; i++) {
+    const int first = (i * SLICES + first_slice + own.slice) * GROUP_BLOCKS, count = blocks_of(first, p.blocks);
+    if (own.is_there) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
+    __syncwarp();
+    copy_columns(own, held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, a, first, count);
+  }
+}
+
 // acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
-template <bool is_whole> DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* slot, int first_tile, int count, u32 offset) {
+template <bool is_whole>
+DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int first_tile, int count, u32 offset) {
   const int lane = threadIdx.x & 31;
-  const u8 *columns = slot + WEIGHT_BYTES, *groups_of[ROW_TILES];
+  const u8 *groups_of[ROW_TILES], *sums = columns + GROUP_BLOCKS * PLANES_BYTES;
   Head heads[ROW_TILES];
   UNROLL for (int r = 0; r < ROW_TILES; r++) {
-    groups_of[r] = slot + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
+    groups_of[r] = weights + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
     heads[r] = Head(groups_of[r], lane >> 2);
   }
+  float chains[ROW_TILES][TILES][4] = {};
   UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
     if (!is_whole && q >= count) break;
     Columns x[TILES];
     UNROLL for (int n = 0; n < TILES; n++) {
       UNROLL for (int plane = 0; plane < PLANES; plane++)
         x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * PLANE_BYTES + lane % (4 * HELD_ROWS) * 16);
-#if HAS_MINIMUM
-      x[n].sums = *(const float4*)(columns + GROUP_BLOCKS * PLANES_BYTES + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
+#if SUMS == 1
+      x[n].sums = *(const float4*)(sums + q * SUMS_BYTES + n * (HELD_ROWS * 8) + lane % (HELD_ROWS / 2) * 16);
 #endif
     }
     Record w[ROW_TILES];
     UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
-    fold_blocks(acc, 0, w, x);
+    fold_blocks(GROUP_CHAINS ? chains : acc, 0, w, x);
   }
+  UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
 }
 
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
@@ -132,10 +165,11 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word reaches it.
+  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told. So who ends has had all that others
+  // send it, and the cluster need not meet once more.
   METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
-    if (lane == 0) arrive_expecting(there, SENT_SUMS * 16);
+    if (lane == 0) arrive_expecting(there, OWN_SUMS * 16);
     float2 down[TILES][SLICES];
     UNROLL for (int n = 0; n < TILES; n++)
       UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
@@ -189,11 +223,11 @@ struct Target {
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
-  const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
+  __shared__ u64 barriers[OWN_SLICES * (2 * STAGES + HELD_GROUPS) + 2];
+  const u32 there = shared_address(barriers + OWN_SLICES * (2 * STAGES + HELD_GROUPS));
   if (threadIdx.x == 0) {
     set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
-    for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
+    for (int own = 0; own < OWN_SLICES; own++) Held(shared, barriers, own).set(), pipe_of(shared, barriers, own).set(SLICE_WARPS, HELD_GROUPS ? 1 : 2);
   }
   __syncwarp();
   meet_blocks();
@@ -201,12 +235,13 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-  Meeting meeting = {shared_address(shared + OWN_SLICES * STAGES * SLOT_BYTES), there, there + 8, 0};
+  Meeting meeting = {shared_address(shared + OWN_SLICES * (STAGES * SLOT_BYTES + HELD_BYTES)), there, there + 8, 0};
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
     await_previous();
-    bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
+    if (HELD_GROUPS) hold_columns(shared, barriers, a, p, rank * OWN_SLICES);
+    else bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 2) {
     await_previous();
     const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
@@ -220,15 +255,18 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
+    const Held held(shared, barriers, own);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
-      for (int first = 0; first < blocks; first += SLICES * GROUP_BLOCKS) {
+      for (int first = 0, visit = 0; first < blocks; first += SLICES * GROUP_BLOCKS, visit++) {
         const int left = blocks - first - slice * GROUP_BLOCKS;
+        if (HELD_GROUPS && unit < clusters) wait_barrier(held.barriers + 8 * visit, 0);
         pipe.wait();
         const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
-        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, first_tile, GROUP_BLOCKS, offset);
-        else if (left > 0) fold_group<false>(acc, slot, first_tile, left, offset);
+        const u8* columns_at = HELD_GROUPS ? shared + OWN_SLICES * STAGES * SLOT_BYTES + own * HELD_BYTES + visit * COLUMNS_BYTES : slot + WEIGHT_BYTES;
+        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, columns_at, first_tile, GROUP_BLOCKS, offset);
+        else if (left > 0) fold_group<false>(acc, slot, columns_at, first_tile, left, offset);
         pipe.give_back<true>();
       }
       meeting.send_sums(acc, slice, first_tile);

@@ -2,7 +2,7 @@
 // 8 warps, each with a slice of K: its groups come to a ring of the warp's own, to a slot as soon as the group before there is read. Weights of the
 // first units are on their way before the kernel ahead has ended; then all rows' activations come to shared memory, once a block. A team's warps take
 // turns to fold a unit's slices in order, y = fma(acc, 2^-e, y), while the others go on. Where an SM has one team, each warp has a helper beside
-// it, which makes the chains of the later half of each group's blocks and hands them over.
+// it, which takes every second group and hands over what comes of it.
 //
 // Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
 // for two of 4 or 8 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
@@ -13,7 +13,13 @@
 #include "pipe.cuh"
 #include "step.cuh"
 
+#ifndef HELPERS
 #define HELPERS (TEAMS == 1)
+#endif
+#ifndef FIRST
+#define FIRST STAGES
+#endif
+#define MEMBERS (TEAMS * (1 + HELPERS))  // warps of a slice
 #define RINGS (SLICES * TEAMS)
 #define WARPS (RINGS * (1 + HELPERS))
 // Of a group: what a tile and a unit take, how far on a slice's next one lies, what is one warp's, what activations take.
@@ -21,21 +27,21 @@
 #define RUN_BYTES (ROW_TILES * TILE_BYTES)
 #define NEXT_RUN (SLICES * 2 * TILE_BYTES)
 #define GROUP_PARTS (GROUP_BLOCKS * PARTS)
-#define WARP_BLOCKS (GROUP_BLOCKS / (1 + HELPERS))
-#define WARP_PARTS (WARP_BLOCKS * PARTS)
 #define PLANES_BYTES (GROUP_BLOCKS * PLANES * MOST_ROWS * 64)
-#define SUMS_BYTES (HAS_MINIMUM * MOST_ROWS * GROUP_PARTS * 4)
+#define SUMS_BYTES (HAS_MINIMUM * MOST_ROWS * 32)
+// What a group adds to each of a lane's sums, each with a scale of its own: its chain and its minima, or the chains of its parts.
+#define TERMS (GROUP_CHAINS ? SCALE_PLANES : GROUP_PARTS)
 // What a lane adds up.
 #define OWN_OUTPUTS (MOST_ROWS <= 2 ? 1 : 2)
 #define OWN_ROWS (MOST_ROWS == 1 ? 1 : 2)
 #define OWN_COUNT (OWN_OUTPUTS * OWN_ROWS)
 #define SLICE_SUMS (32 * OWN_COUNT)
-#define HELP_BYTES (HELPERS * WARP_PARTS * SLICE_SUMS * 4)
+#define HELP_BYTES (TERMS * SLICE_SUMS * 4)
 
 typedef Pipe<STAGES, RUN_BYTES> WeightPipe;                     // a warp's
 typedef Pipe<2, SLICES * SLICE_SUMS * sizeof(float)> SumsPipe;  // a team's
 typedef float OwnSums[OWN_OUTPUTS][OWN_ROWS];
-typedef OwnSums Chains[WARP_PARTS];
+typedef OwnSums Terms[TERMS];
 
 // What a lane adds up: of a unit's tile, outputs g + 8 output.. and rows row..
 struct Own {
@@ -53,32 +59,33 @@ struct Own {
     if (OWN_OUTPUTS == 2) return tile == 0 ? first[2 * o + n] : last[2 * o + n];
     return tile == 0 ? (output == 0 ? first[n] : first[2 + n]) : (output == 0 ? last[n] : last[2 + n]);
   }
+  METHOD void pick_all(OwnSums& to, const float (&s)[ROW_TILES][1][4]) const {
+    UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
+      UNROLL for (int n = 0; n < OWN_ROWS; n++) to[o][n] = pick(s, o, n);
+  }
 };
 
-// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], sums [group][row][block, part], scales [slice][row]. What is
-// missing is 0.
+// All rows of whole groups, in shared memory: planes [block][plane][row][64 bytes], sums [group][hi, lo][row][8 halves of blocks]. What is missing
+// is 0.
 struct Rows {
   u32 planes, sums;
 
-  METHOD void place(const Activation& a, u32 scales, int blocks, int groups, int rows) const {
-    const bool has_scale = threadIdx.x < SLICES * MOST_ROWS;
-    const float scale = has_scale ? a.scales[threadIdx.x / MOST_ROWS * COLUMNS + threadIdx.x % MOST_ROWS] : 0.f;  // put when all else is on its way
-    for (int i = threadIdx.x; i < groups * (PLANES_BYTES / 16); i += 32 * WARPS) {
-      const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = i / (4 * MOST_ROWS * PLANES);
-      if (row < rows && block < blocks) copy16(planes + i * 16, fragments_at(a, block, 0) + plane * a.plane_bytes() + row * ROW_BYTES + i % 4 * 16);
-      else put_shared(planes + i * 16, make_float4(0.f, 0.f, 0.f, 0.f));
+  // A warp asks for a group.
+  METHOD void ask(const Activation& a, int group, int blocks, int rows) const {
+    const int lane = threadIdx.x & 31;
+    UNROLL for (int i = lane; i < PLANES_BYTES / 16; i += 32) {
+      const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = group * GROUP_BLOCKS + i / (4 * MOST_ROWS * PLANES);
+      copy16_or_zero(planes + group * PLANES_BYTES + i * 16, fragments_at(a, block, 0) + plane * a.plane_bytes() + row * ROW_BYTES + i % 4 * 16, row < rows && block < blocks);
     }
-    commit_copies();
-    for (int i = threadIdx.x; HAS_MINIMUM && i < groups * GROUP_BLOCKS * MOST_ROWS; i += 32 * WARPS) {
-      const int row = i % MOST_ROWS, block = i / MOST_ROWS;
-      const float2 pair = row < rows && block < blocks ? *(const float2*)(a.sums + (block * COLUMNS + row) * 2) : make_float2(0.f, 0.f);
-      const u32 to = sums + ((block / GROUP_BLOCKS * MOST_ROWS + row) * GROUP_BLOCKS + block % GROUP_BLOCKS) * (PARTS * 4);
-      put_shared(to, PARTS == 1 ? __fadd_rn(pair.x, pair.y) : pair.x);
-      if (PARTS == 2) put_shared(to + 4, pair.y);
+    if (HAS_MINIMUM && lane < 2 * MOST_ROWS) {
+      const int row = lane % MOST_ROWS, plane = lane / MOST_ROWS;
+      copy16_or_zero(sums + group * SUMS_BYTES + lane * 16, group_sums_at(a, group, 0) + plane * (GROUP_SUM_BYTES / 2) + row * 16, row < rows);
     }
-    if (has_scale) put_shared(scales + threadIdx.x * 4, scale);
-    wait_copies<0>();
-    __syncthreads();
+  }
+  // One of a slice's warps asks for its share of the slice's groups; every lane arrives once they are here.
+  METHOD void ask_share(const Activation& a, int slice, int member, int blocks, int rows, u32 barrier) const {
+    for (int group = slice + SLICES * member; group * GROUP_BLOCKS < blocks; group += SLICES * MEMBERS) ask(a, group, blocks, rows);
+    arrive_behind_copies(barrier);
   }
   METHOD void advance() {
     planes += SLICES * PLANES_BYTES;
@@ -86,9 +93,9 @@ struct Rows {
   }
 };
 
-// A lane's scales (plane 0) and minima (plane 1) of a whole group.
+// What a lane's terms of a group are multiplied by.
 struct Scales {
-  float of[OWN_OUTPUTS][SCALE_PLANES][GROUP_PARTS];
+  float of[OWN_OUTPUTS][TERMS];
 
   METHOD Scales(u32 head, const Own& own) {
     const int g = (threadIdx.x & 31) >> 2;
@@ -96,65 +103,86 @@ struct Scales {
       UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) {
         const int place = (g * SCALE_PLANES + plane) * 2 + own.output + o;
         const float unit = f32_of_f16(shared_at<u16>(head + FACTORS_BYTES + place * 2));
+#if GROUP_CHAINS
+        of[o][plane] = unit * (plane == 0 ? 16384.f : 16.f);
+#else
         UNROLL for (int part = 0; part < PARTS; part++) {
           const u32 word = shared_at<u32>(head + (place * PARTS + part) * 4);
-          UNROLL for (int i = 0; i < 4; i++) of[o][plane][4 * part + i] = scale_of_byte(unit, word, i);
+          UNROLL for (int i = 0; i < 4; i++) of[o][4 * part + i] = scale_of_byte(unit, word, i);
         }
+#endif
       }
   }
 };
 
-// What a lane has of a warp's blocks of a group, from block `first` on; the second tile begins `tile_bytes` behind the first.
-DEVICE void make_chains(Chains& chains, const Own& own, u32 slot, int first, u32 tile_bytes, const Rows& rows, u32 offset) {
-  const int lane = threadIdx.x & 31, column = lane >> 2;
-  const u32 codes = slot + HEAD_BYTES + first * RECORD_BYTES + lane * sizeof(Words);
-  const u32 planes = rows.planes + first * (PLANES * MOST_ROWS * 64) + column % MOST_ROWS * 64 + lane % 4 * 16;
-  UNROLL for (int q = 0; q < WARP_BLOCKS; q++) {
+// Block q's activations, which all rows' columns share.
+DEVICE void load_columns(Columns (&x)[1], const Rows& rows, int q) {
+  const int lane = threadIdx.x & 31;
+  const u32 planes = rows.planes + (lane >> 2) % MOST_ROWS * 64 + lane % 4 * 16;
+  UNROLL for (int plane = 0; plane < PLANES; plane++) x[0].planes[plane] = shared_at<uint4>(planes + (q * PLANES + plane) * (MOST_ROWS * 64));
+}
+
+DEVICE Words lane_words(u32 tile, int q) { return shared_at<Words>(tile + HEAD_BYTES + q * RECORD_BYTES + (threadIdx.x & 31) * sizeof(Words)); }
+
+// What a lane has of a group; the second tile begins `tile_bytes` behind the first.
+#if GROUP_CHAINS
+DEVICE void make_terms(Terms& terms, const Own& own, u32 slot, u32 tile_bytes, const Rows& rows, u32 offset) {
+  const int lane = threadIdx.x & 31, t = lane & 3;
+  Head heads[ROW_TILES];
+  UNROLL for (int r = 0; r < ROW_TILES; r++)
+    UNROLL for (int i = 0; i < HEAD_WORDS / 4; i++) *(uint4*)(heads[r].words + 4 * i) = shared_at<uint4>(slot + r * tile_bytes + (lane >> 2) * (HEAD_WORDS * 4) + 16 * i);
+  float s[ROW_TILES][1][4] = {};
+  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
     Record w[ROW_TILES];
     Columns x[1];
-    UNROLL for (int plane = 0; plane < PLANES; plane++) x[0].planes[plane] = shared_at<uint4>(planes + (q * PLANES + plane) * (MOST_ROWS * 64));
-    UNROLL for (int r = 0; r < ROW_TILES; r++) widen(w[r].codes, shared_at<Words>(codes + r * tile_bytes + q * RECORD_BYTES), offset);
+    load_columns(x, rows, q);
+    UNROLL for (int r = 0; r < ROW_TILES; r++) widen(w[r].codes, lane_words(slot + r * tile_bytes, q), heads[r].factors(q), offset);
+    chain_part(s, w, x, 0);
+  }
+  own.pick_all(terms[0], s);
+#if HAS_MINIMUM
+  const u32 sums = rows.sums + (lane >> 2) % MOST_ROWS * 16 + t * 4;
+  const u32 high = shared_at<u32>(sums), low = shared_at<u32>(sums + MOST_ROWS * 16);
+  float minima[ROW_TILES][1][4] = {};
+  UNROLL for (int r = 0; r < ROW_TILES; r++) {
+    const u32 above = heads[r].minima(0, t), below = heads[r].minima(1, t);
+    multiply_f16(minima[r][0], above, below, above, below, high, low);
+  }
+  own.pick_all(terms[1], minima);
+#endif
+}
+#else
+DEVICE void make_terms(Terms& terms, const Own& own, u32 slot, u32 tile_bytes, const Rows& rows, u32 offset) {
+  UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
+    Record w[ROW_TILES];
+    Columns x[1];
+    load_columns(x, rows, q);
+    UNROLL for (int r = 0; r < ROW_TILES; r++) widen(w[r].codes, lane_words(slot + r * tile_bytes, q), offset);
     UNROLL for (int part = 0; part < PARTS; part++) {
       float s[ROW_TILES][1][4] = {};
       chain_part(s, w, x, part);
-      UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
-        UNROLL for (int n = 0; n < OWN_ROWS; n++) chains[q * PARTS + part][o][n] = own.pick(s, o, n);
+      own.pick_all(terms[q * PARTS + part], s);
     }
   }
 }
+#endif
 
-// acc += chains of a group's parts from `first` on.
-DEVICE void add_chains(OwnSums& acc, const Chains& chains, int first, const Scales& scales, const float (&part_sums)[OWN_ROWS][GROUP_PARTS]) {
-  UNROLL for (int i = 0; i < WARP_PARTS; i++)
+DEVICE void add_terms(OwnSums& acc, const Terms& terms, const Scales& scales) {
+  UNROLL for (int i = 0; i < TERMS; i++)
     UNROLL for (int o = 0; o < OWN_OUTPUTS; o++)
-      UNROLL for (int n = 0; n < OWN_ROWS; n++) {
-        acc[o][n] = fmaf(chains[i][o][n], scales.of[o][0][first + i], acc[o][n]);
-        if (HAS_MINIMUM) acc[o][n] = fmaf(part_sums[n][first + i], scales.of[o][SCALE_PLANES - 1][first + i], acc[o][n]);
-      }
+      UNROLL for (int n = 0; n < OWN_ROWS; n++) acc[o][n] = fmaf(terms[i][o][n], scales.of[o][i], acc[o][n]);
 }
 
-// acc += the group in a slot. A helper's chains are at `help` once the slot's second barrier says so.
-DEVICE void fold_group(OwnSums& acc, const Own& own, const WeightPipe& pipe, u32 help, u32 tile_bytes, const Rows& rows, u32 offset) {
-  const Scales scales(pipe.slot() + own.tile * tile_bytes, own);
-  float part_sums[OWN_ROWS][GROUP_PARTS];
-  UNROLL for (int n = 0; HAS_MINIMUM && n < OWN_ROWS; n++)
-    UNROLL for (int part = 0; part < PARTS; part++) *(float4*)(part_sums[n] + 4 * part) = shared_at<float4>(rows.sums + ((own.row + n) * PARTS + part) * 16);
-  Chains chains;
-  make_chains(chains, own, pipe.slot(), 0, tile_bytes, rows, offset);
-  add_chains(acc, chains, 0, scales, part_sums);
-  if (!HELPERS) return;
-  wait_barrier(pipe.filled() + 8, pipe.phase);
-  UNROLL for (int i = 0; i < WARP_PARTS * OWN_COUNT; i++) (&chains[0][0][0])[i] = shared_at<float>(help + i * 128);
-  add_chains(acc, chains, GROUP_PARTS - WARP_PARTS, scales, part_sums);
-}
-
-// A helper's part of it.
-DEVICE void help_group(const Own& own, const WeightPipe& pipe, u32 help, u32 tile_bytes, const Rows& rows, u32 offset) {
-  Chains chains;
-  make_chains(chains, own, pipe.slot(), GROUP_BLOCKS - WARP_BLOCKS, tile_bytes, rows, offset);
-  UNROLL for (int i = 0; i < WARP_PARTS * OWN_COUNT; i++) put_shared(help + i * 128, (&chains[0][0][0])[i]);
+// A helper's terms, and how they are taken once the slot's second barrier says so.
+DEVICE void hand_over(const Terms& terms, const WeightPipe& pipe, u32 help) {
+  UNROLL for (int i = 0; i < TERMS * OWN_COUNT; i++) put_shared(help + i * 128, (&terms[0][0][0])[i]);
   end_plain_reads();
   arrive(pipe.filled() + 8);
+}
+
+DEVICE void take_over(Terms& terms, const WeightPipe& pipe, u32 help) {
+  wait_barrier(pipe.filled() + 8, pipe.phase);
+  UNROLL for (int i = 0; i < TERMS * OWN_COUNT; i++) (&terms[0][0][0])[i] = shared_at<float>(help + i * 128);
 }
 
 // A slice's sums, for the warp that folds; every lane arrives with its own.
@@ -215,7 +243,7 @@ struct Feed {
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[2 * (RINGS * STAGES + TEAMS * 2)];
+  __shared__ u64 barriers[2 * (RINGS * STAGES + TEAMS * 2) + SLICES];
   u8* all_sums = shared + RINGS * STAGES * RUN_BYTES;
   const int lane = threadIdx.x & 31, ring = (threadIdx.x >> 5) % RINGS, slice = ring % SLICES, team = ring / SLICES;
   const bool is_helper = HELPERS && threadIdx.x >= 32 * RINGS;
@@ -226,20 +254,26 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
   const int first_unit = blockIdx.x + gridDim.x * team;
   Feed feed = {nullptr, most > 0 && !is_helper ? first_unit : p.units(), 0};
   feed.find(parts, p, slice);
+  const u32 rows_here = shared_address(barriers + 2 * (RINGS * STAGES + TEAMS * 2) + slice);
   if (lane == 0 && !is_helper) {
+    if (team == 0) set_barrier(rows_here, 32 * MEMBERS);
     weights.set(32);  // a slot's second barrier is for the helper's lanes: who reads a slot fills it anew, and needs none
     if (slice == 0) sums_pipe.set(1, 32 * SLICES);
   }
   __syncwarp();
   WeightPipe filling = weights;
-  _Pragma("unroll 1") for (int stage = 0; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
-  let_next_start();
-  await_previous();
+  _Pragma("unroll 1") for (int stage = 0; stage < FIRST; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
+  __syncthreads();  // barriers stand
+  if (!BESIDE) await_previous();
+  let_next_start();  // behind the wait: a product beside this one takes the same activations, and does not wait for them
   const Activation a = activation_at(activation, blocks, COLUMNS);
-  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4), first_planes = scales + SLICES * MOST_ROWS * 4;
-  const u32 first_sums = first_planes + groups * PLANES_BYTES;
-  const u32 first_help = first_sums + groups * SUMS_BYTES + ring * STAGES * HELP_BYTES + lane * 4;
-  Rows{first_planes, first_sums}.place(a, scales, blocks, groups, rows);
+  const u32 scales = shared_address(all_sums + TEAMS * 2 * SLICES * SLICE_SUMS * 4) + team * (SLICES * MOST_ROWS * 4);
+  const u32 first_planes = shared_address(all_sums + TEAMS * (2 * SLICES * SLICE_SUMS + SLICES * MOST_ROWS) * 4), first_sums = first_planes + groups * PLANES_BYTES;
+  const u32 first_help = first_sums + groups * SUMS_BYTES + ring * (STAGES / 2 * HELP_BYTES) + lane * 4;
+  Rows{first_planes, first_sums}.ask_share(a, slice, HELPERS ? is_helper : team, blocks, rows, rows_here);
+  if (lane < MOST_ROWS && !is_helper) put_shared(scales + (slice * MOST_ROWS + lane) * 4, __ldcg(a.scales + slice * COLUMNS + lane));
+  _Pragma("unroll 1") for (int stage = FIRST; stage < STAGES; stage++, filling.pass()) feed.fill(filling, parts, p, slice);
+  wait_barrier(rows_here, 0);
   const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
   const Own own;
   for (int unit = first_unit, fold_turn = slice; unit < p.units(); unit += gridDim.x * TEAMS, fold_turn = (fold_turn + SLICES - 1) % SLICES) {
@@ -248,15 +282,19 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
     OwnSums acc = {};
     Rows x = {first_planes + slice * PLANES_BYTES, first_sums + slice * SUMS_BYTES};
     for (int left = most; left > 0; left -= SLICES * GROUP_BLOCKS) {
-      const u32 tile_bytes = left >= GROUP_BLOCKS ? TILE_BYTES : group_bytes(left), help = first_help + weights.stage * HELP_BYTES;
+      const bool is_helped = HELPERS && weights.stage % 2;
+      const u32 tile_bytes = left >= GROUP_BLOCKS ? TILE_BYTES : group_bytes(left), help = first_help + weights.stage / 2 * HELP_BYTES;
+      Terms terms;
       weights.wait();
-      if (is_helper) help_group(own, weights, help, tile_bytes, x, offset);
-      else {
-        fold_group(acc, own, weights, help, tile_bytes, x, offset);
+      if (is_helped == is_helper) make_terms(terms, own, weights.slot(), tile_bytes, x, offset);
+      if (!is_helper) {
+        const Scales of_terms(weights.slot() + own.tile * tile_bytes, own);
+        if (is_helped) take_over(terms, weights, help);
+        add_terms(acc, terms, of_terms);
         end_plain_reads();
         __syncwarp();
         feed.fill(weights, parts, p, slice);
-      }
+      } else if (is_helped) hand_over(terms, weights, help);
       weights.pass();
       x.advance();
     }
@@ -265,4 +303,5 @@ matmul_few(const __grid_constant__ Parts parts, u8* activation, int blocks, cons
     keep_sums(sums_pipe, slice, acc);
     if (fold_turn == 0) fold_unit(kept, parts.part[at.part], at.tile, scales, own, rows, logits_slots);
   }
+  if (BESIDE) await_previous();
 }

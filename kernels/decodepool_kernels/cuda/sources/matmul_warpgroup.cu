@@ -19,17 +19,14 @@
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define PAIRS (UNIT_OUTPUTS / 32)
 #define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)
-#define SUMS_BYTES (HAS_MINIMUM * (TILES > 8 ? 1024 : 512))  // of which 8 a row are filled
-#define COLUMN_BYTES (PLANES_BYTES + SUMS_BYTES)
+#define BLOCK_SUMS_BYTES (SUMS == 1 ? (TILES > 8 ? 1024 : 512) : 0)  // of which 8 a row are filled
+#define COLUMN_BYTES (PLANES_BYTES + BLOCK_SUMS_BYTES)
+#define STAGE_SUMS (COLUMN_BLOCKS * COLUMN_BYTES)  // where those of a group lie in the last of its stages
+#define STAGE_BYTES (STAGE_SUMS + (SUMS == 2 ? (TILES + 1) / 2 * 512 : 0))
 #define HANDED (TILES * 32 * WARPS)  // float4s of a unit
-#if CODE_BITS == 16
-#define EACH_BLOCK _Pragma("unroll 1")  // unrolled, registers run out, and ptxas waits for every step of the tensor cores by itself
-#else
-#define EACH_BLOCK UNROLL
-#endif
 
 typedef Pipe<WEIGHT_STAGES, PAIRS * PAIR_BYTES> WeightPipe;
-typedef Pipe<COLUMN_STAGES, COLUMN_BLOCKS * COLUMN_BYTES> ColumnPipe;
+typedef Pipe<COLUMN_STAGES, STAGE_BYTES> ColumnPipe;
 
 // A block's share of the run. Units are taken from the last to the first: the one whose later slices are another block's comes first.
 struct Share {
@@ -81,11 +78,13 @@ DEVICE void copy_columns(ColumnPipe& pipe, const Activation& a, const Product& p
     const int past = min(p.blocks, (group + 1) * GROUP_BLOCKS);
     for (int first = group * GROUP_BLOCKS; first < past; first += COLUMN_BLOCKS) {
       const int count = min(COLUMN_BLOCKS, past - first);
-      pipe.claim(count * (PLANES_BYTES + HAS_MINIMUM * UNIT_COLUMNS * 8));
+      const int sums_bytes = SUMS == 2 && first + count == past ? TILES * GROUP_SUM_BYTES : 0;
+      pipe.claim(count * (PLANES_BYTES + (SUMS == 1) * UNIT_COLUMNS * 8) + sums_bytes);
+      if (sums_bytes > 0) copy_run(pipe.slot() + STAGE_SUMS, group_sums_at(a, group, at.row_tile), sums_bytes, pipe.filled(), STAYS);
       for (int i = 0; i < count; i++) {
         const u32 target = pipe.slot() + i * COLUMN_BYTES;
         copy_run(target, fragments_at(a, first + i, at.row_tile), PLANES_BYTES, pipe.filled(), STAYS);
-        if (HAS_MINIMUM) copy_run(target + PLANES_BYTES, a.sums + ((size_t)(first + i) * a.columns + at.row_tile * 8) * 2, UNIT_COLUMNS * 8, pipe.filled(), STAYS);
+        if (SUMS == 1) copy_run(target + PLANES_BYTES, block_sums_at(a, first + i, at.row_tile * 8), UNIT_COLUMNS * 8, pipe.filled(), STAYS);
       }
       pipe.pass();
     }
@@ -98,94 +97,25 @@ DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count)
   return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * group_bytes(count);
 }
 
-// acc += a block: its records times the rows at `from`, which is `rows` to the tensor cores. `ahead` runs while they work.
-template <class Ahead> DEVICE void fold_block(float (&acc)[TILES][4], const Record& w, u32 from, u32 rows, u32 offset, Ahead ahead) {
-  UNROLL for (int part = 0; part < PARTS; part++) {
-    float s[TILES][4];
-    begin_steps();
-    UNROLL for (int plane = 0; plane < PLANES; plane++)
-      UNROLL for (int half = PARTS == 1 ? 0 : part; half < (PARTS == 1 ? 2 : part + 1); half++)
-        multiply_group(s, w.codes + 4 * half, tiles_at(rows + (plane * FRAGMENT_BYTES + half * 32) / 16), plane > 0 || (PARTS == 1 && half > 0));
-    commit_steps();
-    if (part == PARTS - 1) ahead();
-    await_steps();
-    hold(w.codes, offset);
-    UNROLL for (int n = 0; n < TILES; n++) {
-#if CODE_BITS == 16
-      UNROLL for (int j = 0; j < 4; j++) acc[n][j] = __fadd_rn(acc[n][j], s[n][j]);
-#else
-      add_scaled(acc[n], s[n], w.scales[0][part]);
-#endif
-#if HAS_MINIMUM
-      float sums[4];
-      Columns x;
-      x.sums = shared_at<float4>(from + PLANES_BYTES + (n * 8 + 2 * (threadIdx.x & 3)) * 8);
-      part_sums(sums, x, part);
-      add_scaled(acc[n], sums, w.scales[1][part]);
-#endif
-    }
-  }
-}
-
-// What a warpgroup needs to go through a slice.
-struct Way {
+// What a warpgroup takes on its way through a slice.
+struct Stream {
   const u8* slots;
   WeightPipe weights;
   ColumnPipe columns;
   u32 offset, rows;  // rows: of the stage of columns at hand
-
-  METHOD void load(Record& w, const u8* from, int q) const { w.load(Head(from, (threadIdx.x & 31) >> 2), from, q, threadIdx.x & 31, offset); }
-  METHOD u32 column(int q) const { return columns.slot() + q % COLUMN_BLOCKS * COLUMN_BYTES; }
-  METHOD u32 rows_of(int q) const { return rows + q % COLUMN_BLOCKS * (COLUMN_BYTES / 16); }
 
   // The exchange tells the compiler that `rows` is alike in all lanes: what each step needs of it is then made in uniform registers.
   METHOD void wait_columns() {
     rows = __shfl_sync(~0u, rows_at(columns.slot()), 0);
     columns.wait();
   }
-
-  // acc over a slice's blocks. Each block's records are unpacked while the one before is in the tensor cores. Only the last group may be short.
-  METHOD void sum(float (&acc)[TILES][4], int slice, int blocks) {
-    int left = blocks - slice * GROUP_BLOCKS;
-    if (left <= 0) return;
-    weights.wait();
-    const u8* from = own_records(slots, weights, min(GROUP_BLOCKS, left));
-    Record w;
-    load(w, from, 0);
-    for (; left >= GROUP_BLOCKS; left -= SLICES * GROUP_BLOCKS) {
-      const int after = left - SLICES * GROUP_BLOCKS;
-      EACH_BLOCK for (int q = 0; q < GROUP_BLOCKS; q++) {
-        Record next;
-        if (q % COLUMN_BLOCKS == 0) wait_columns();
-        fold_block(acc, w, column(q), rows_of(q), offset, [&]() {
-          if (q + 1 < GROUP_BLOCKS) {
-            load(next, from, q + 1);
-            return;
-          }
-          weights.give_back<true>();
-          if (after <= 0) return;
-          weights.wait();
-          from = own_records(slots, weights, min(GROUP_BLOCKS, after));
-          load(next, from, 0);
-        });
-        if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1) columns.give_back<HAS_MINIMUM>();
-        w = next;
-      }
-    }
-    if (left > 0) sum_short(acc, w, from, left);
-  }
-
-  // The last group, of fewer blocks; w is the first.
-  METHOD void sum_short(float (&acc)[TILES][4], Record& w, const u8* from, int count) {
-    for (int q = 0; q < count; q++) {
-      if (q % COLUMN_BLOCKS == 0) wait_columns();
-      if (q > 0) load(w, from, q);
-      fold_block(acc, w, column(q), rows_of(q), offset, []() {});
-      if (q % COLUMN_BLOCKS == COLUMN_BLOCKS - 1 || q + 1 == count) columns.give_back<HAS_MINIMUM>();
-    }
-    weights.give_back<true>();
-  }
 };
+
+#if GROUP_CHAINS
+#include "group_chain.cuh"
+#else
+#include "block_chain.cuh"
+#endif
 
 // Sums handed from the block whose share ends within a unit to the one that goes on, each warp's by itself: who waits, waits for blocks before it.
 struct Handover {
@@ -196,13 +126,11 @@ struct Handover {
   METHOD u32* flag(int share) const { return flags + share * WARPS + (threadIdx.x >> 5); }
   METHOD void await(int share) const {
     u32 there = 0;
-    while (there == 0) asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
-    __threadfence();
+    while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag(share)) : "memory");
     __syncwarp();
     if ((threadIdx.x & 31) == 0) *flag(share) = 0;
   }
   METHOD void tell(int share) const {
-    __threadfence();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag(share)) : "memory");
   }
@@ -217,19 +145,24 @@ struct Ending {
   const int* logits_slots;
   int share, first, past;
 
-  METHOD void put(const Part& part, const Unit& at, const float4 (&y)[TILES]) const {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = at.row_tile * 8 + 2 * (lane & 3);
-    UNROLL for (int below = 0; below < 2; below++) {
-      const int output = (at.tile + warp) * 16 + (lane >> 2) + 8 * below;
-      if (output >= part.outputs) continue;
-      const bool is_biased = part.bias != nullptr;
-      const float bias = is_biased ? part.bias[output] : 0.f;
+  METHOD void put(const Part& part, const Unit& at, float4 (&y)[TILES]) const {
+    const int lane = threadIdx.x & 31, output = (at.tile + (threadIdx.x >> 5)) * 16 + (lane >> 2), row = at.row_tile * 8 + 2 * (lane & 3);
+    const int left = p.rows - row, above = output < part.outputs ? left : 0, below = output + 8 < part.outputs ? left : 0;  // rows
+    if (part.bias != nullptr) {
+      const float first = above > 0 ? part.bias[output] : 0.f, second = below > 0 ? part.bias[output + 8] : 0.f;
       UNROLL for (int n = 0; n < TILES; n++)
-        UNROLL for (int next = 0; next < 2; next++) {
-          const int row = column + 8 * n + next;
-          const float value = below ? (next ? y[n].w : y[n].z) : (next ? y[n].y : y[n].x);
-          if (row < p.rows) part.out[(i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + output] = is_biased ? __fadd_rn(value, bias) : value;
-        }
+        y[n] = make_float4(__fadd_rn(y[n].x, first), __fadd_rn(y[n].y, first), __fadd_rn(y[n].z, second), __fadd_rn(y[n].w, second));
+    }
+    const i64 stride = part.out_stride;
+    float* to = part.out + output + (logits_slots == nullptr ? row * stride : 0);
+    UNROLL for (int n = 0; n < TILES; n++) {
+      UNROLL for (int next = 0; next < 2; next++) {
+        const int i = 8 * n + next;
+        float* place = to + (logits_slots == nullptr ? next * stride : i < left ? logits_slots[row + i] * stride : 0);
+        if (i < above) place[0] = next ? y[n].y : y[n].x;
+        if (i < below) place[8] = next ? y[n].w : y[n].z;
+      }
+      if (logits_slots == nullptr) to += 8 * stride;
     }
   }
 
@@ -248,22 +181,32 @@ struct Ending {
     float4 y[TILES];
     UNROLL for (int n = 0; n < TILES; n++)
       down[n] = *(const float2*)(a.scales + slice * a.columns + (at.row_tile + n) * 8 + 2 * (threadIdx.x & 3));
-    if (slice == first && first > 0) handover.await(share - 1);
-    const float4* so_far = slice > first ? totals + threadIdx.x : handover.from(share - 1);
-    UNROLL for (int n = 0; n < TILES; n++) y[n] = slice == 0 ? make_float4(0.f, 0.f, 0.f, 0.f) : slice > first ? so_far[n * 32 * WARPS] : __ldcg(so_far + n * 32 * WARPS);
+    take(y, slice);
     UNROLL for (int n = 0; n < TILES; n++)
       y[n] = make_float4(fmaf(acc[n][0], down[n].x, y[n].x), fmaf(acc[n][1], down[n].y, y[n].y), fmaf(acc[n][2], down[n].x, y[n].z), fmaf(acc[n][3], down[n].y, y[n].w));
-    keep(part, at, slice, y);
+    if (slice + 1 == SLICES) put(part, at, y);
+    else keep(slice, y);
   }
 
-  METHOD void keep(const Part& part, const Unit& at, int slice, const float4 (&y)[TILES]) const {
-    if (slice + 1 == SLICES) {
-      put(part, at, y);
-      return;
+  // The sum over the slices before.
+  METHOD void take(float4 (&y)[TILES], int slice) const {
+    if (slice > first) {
+      UNROLL for (int n = 0; n < TILES; n++) y[n] = totals[n * 32 * WARPS + threadIdx.x];
+    } else if (slice > 0) {
+      handover.await(share - 1);
+      UNROLL for (int n = 0; n < TILES; n++) y[n] = __ldcg(handover.from(share - 1) + n * 32 * WARPS);
+    } else {
+      UNROLL for (int n = 0; n < TILES; n++) y[n] = make_float4(0.f, 0.f, 0.f, 0.f);
     }
-    float4* to = slice + 1 < past ? totals + threadIdx.x : handover.from(share);
-    UNROLL for (int n = 0; n < TILES; n++) to[n * 32 * WARPS] = y[n];
-    if (slice + 1 == past) handover.tell(share);
+  }
+
+  METHOD void keep(int slice, const float4 (&y)[TILES]) const {
+    if (slice + 1 < past) {
+      UNROLL for (int n = 0; n < TILES; n++) totals[n * 32 * WARPS + threadIdx.x] = y[n];
+    } else {
+      UNROLL for (int n = 0; n < TILES; n++) handover.from(share)[n * 32 * WARPS] = y[n];
+      handover.tell(share);
+    }
   }
 };
 
@@ -275,7 +218,7 @@ DEVICE void take_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u3
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, u32* flags) {
   extern __shared__ __align__(1024) u8 shared[];  // and no other: it begins on 1024 bytes
-  const u8* weight_slots = shared + COLUMN_STAGES * COLUMN_BLOCKS * COLUMN_BYTES;
+  const u8* weight_slots = shared + COLUMN_STAGES * STAGE_BYTES;
   u64* barriers = (u64*)(weight_slots + WEIGHT_STAGES * PAIRS * PAIR_BYTES);
   float4* totals = (float4*)(barriers + 2 * (WEIGHT_STAGES + COLUMN_STAGES));
   WeightPipe weight_pipe(weight_slots, barriers);

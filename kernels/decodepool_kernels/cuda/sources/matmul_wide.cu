@@ -60,8 +60,8 @@ DEVICE void read_columns(Columns& x, const u8* columns, const Activation& a, int
   const int lane = threadIdx.x & 31;
   UNROLL for (int plane = 0; plane < PLANES; plane++)
     x.planes[plane] = *(const uint4*)(columns + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
-#if HAS_MINIMUM
-  x.sums = *(const float4*)(a.sums + ((size_t)block * a.columns + (row_tile + n) * 8 + 2 * (lane & 3)) * 2);
+#if SUMS == 1
+  x.sums = *(const float4*)block_sums_at(a, block, (row_tile + n) * 8 + 2 * (lane & 3));
 #endif
 }
 
@@ -96,19 +96,21 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
         __syncthreads();
         feed.next(ring, parts, p, a);
         const u8* stage = shared + ring.take();
+        const u8* groups_of[WARP_TILES];
+        Head heads[WARP_TILES];
+        UNROLL for (int r = 0; r < WARP_TILES; r++) groups_of[r] = stage + warp * PAIR_BYTES + r * group_bytes(count), heads[r] = Head(groups_of[r], g);
+        float chains[WARP_TILES][TILES][4] = {};  // of the group, where its blocks are chained
         for (int q = 0; q < count; q++) {
           Record w[WARP_TILES];
-          UNROLL for (int r = 0; r < WARP_TILES; r++) {
-            const u8* from = stage + warp * PAIR_BYTES + r * group_bytes(count);
-            w[r].load(Head(from, g), from, q, lane, offset);
-          }
+          UNROLL for (int r = 0; r < WARP_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
           UNROLL for (int n = 0; n < TILES; n += ABREAST) {
             Columns x[ABREAST];
             UNROLL for (int i = 0; i < ABREAST; i++)
               read_columns(x[i], stage + WEIGHT_BYTES + q * COLUMN_BYTES, a, first + q, n + i, at.row_tile);
-            fold_blocks(acc, n, w, x);
+            fold_blocks(GROUP_CHAINS ? chains : acc, n, w, x);
           }
         }
+        UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(group_sums_at(a, group, at.row_tile + n)));
       }
       UNROLL for (int n = 0; n < TILES; n++) {
         const int column = (at.row_tile + n) * 8 + 2 * t;

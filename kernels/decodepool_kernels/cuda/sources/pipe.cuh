@@ -11,6 +11,9 @@ DEVICE void set_barrier(u32 barrier, int arrivals) { asm volatile("mbarrier.init
 
 DEVICE void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 
+// Arrive once all that this thread has asked `copy16` for is here.
+DEVICE void arrive_behind_copies(u32 barrier) { asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory"); }
+
 // Arrive, and have the barrier wait for so many bytes besides.
 DEVICE void arrive_expecting(u32 barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -30,6 +33,12 @@ DEVICE bool is_elected() {
   u32 is;
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}" : "=r"(is));
   return is;
+}
+
+// A warp is done with a slot that it has left, read by the tensor cores alone.
+DEVICE void give_back_slot(u32 free) {
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) arrive(free);
 }
 
 // One side's view of the ring; both sides pass over the slots in the same order.
@@ -58,11 +67,17 @@ template <int stages, int slot_bytes> struct Pipe {
 
   METHOD void wait() const { wait_barrier(filled(), phase); }
 
+  // A reading warp goes on to the next slot and keeps the one at hand until it gives that back.
+  METHOD u32 leave() {
+    const u32 kept = filled() + 8;
+    pass();
+    return kept;
+  }
+
   // A reading warp is done with the slot; read_plainly where its own instructions read it, and the copy engine fills it next.
   template <bool read_plainly> METHOD void give_back() {
     if (read_plainly) end_plain_reads();
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) arrive(filled() + 8);
+    give_back_slot(filled() + 8);
     pass();
   }
 };

@@ -37,6 +37,14 @@ DEVICE void store_planes(u8* to, int plane_bytes, float4 v) {
   }
 }
 
+// Write the sum of 16 values, which four lanes have, as hi and lo: a warp has all 8 of a group.
+DEVICE void store_group_sum(const Activation& a, int group, int row, float sum) {
+  const int lane = threadIdx.x & 31, plane = lane & 3;
+  const float scaled = __fmul_rn(sum, 0.0625f), high = low_f16(f16_pair(scaled, 0.f)), kept = plane == 0 ? scaled : __fsub_rn(scaled, high);
+  u16* row_sums = (u16*)(group_sums_at(a, group, row >> 3) + plane * (GROUP_SUM_BYTES / 2) + (row & 7) * 16);
+  if (plane < 2) row_sums[lane >> 2] = f16_pair(kept, 0.f);
+}
+
 // What a warp holds of a row: `v[i]` are 4 values a lane of the slice's groups `warp`, `warp + warps`, ... of 128.
 struct Hold {
   int slice, warp, warps;
@@ -78,8 +86,9 @@ DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest
     float sum = __fadd_rn(__fadd_rn(lifted.x, lifted.y), __fadd_rn(lifted.z, lifted.w));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
+    if (SUMS == 2 && k - 4 * lane < width) store_group_sum(a, k >> 7, row, sum);
     if (k >= width) continue;
     store_planes(place_of(a, block, half, row), a.plane_bytes(), lifted);
-    if ((lane & 3) == 0) a.sums[((size_t)block * a.columns + row) * 2 + half] = sum;
+    if (SUMS == 1 && (lane & 3) == 0) block_sums_at(a, block, row)[half] = sum;
   }
 }

@@ -1,7 +1,7 @@
 // Packed matrices: records of 16 outputs x 32 inputs: codes, then scales, then minima; see packing.py. They lie [pair of
 // tiles][group of up to 4 blocks][tile of two][block], so that what a warp takes at once is one run of bytes.
 // CODE_BITS 4 or 8: value = scale (code - zero) + minimum, a scale (and minimum) per output and SUB_BLOCK inputs. CODE_BITS 16: f16 or bf16.
-// SCALE_BYTES 1: a scale is a byte (less 128) times an f16 that its group shares; both stand before the group's records, in its head.
+// SCALE_BYTES 1: a scale is a byte (less 128) times an f16 that its group shares; both stand before the group's records, in its head (heads.cuh).
 // A lane (g = lane / 4, t = lane mod 4) holds outputs g and g + 8 at k = 4t..4t+3 and 16+4t..16+4t+3: A fragments in the k order of activations.
 #pragma once
 #include "common.cuh"
@@ -24,15 +24,16 @@ DEVICE size_t group_offset(int tile, int group, int blocks) {
   return (size_t)(tile / 2) * 2 * ((size_t)groups * HEAD_BYTES + (size_t)blocks * RECORD_BYTES) + (size_t)group * 2 * group_bytes(4) + tile % 2 * group_bytes(count);
 }
 
-// Codes stand in the mantissa of 1024: subtracting 1024 + zero leaves the integer, exactly.
-DEVICE u32 code_offset(int zero) { return (0x6400u + (u32)zero) * 0x10001u; }
-
 // What a lane reads of a record's codes at once; of 16 bits, a half of k.
 #if CODE_BITS == 4
 typedef uint2 Words;
 #else
 typedef uint4 Words;
 #endif
+
+#if !GROUP_CHAINS
+// Codes stand in the mantissa of 1024: subtracting 1024 + zero leaves the integer, exactly.
+DEVICE u32 code_offset(int zero) { return (0x6400u + (u32)zero) * 0x10001u; }
 
 #if CODE_BITS == 8
 DEVICE void widen(u32 (&a)[8], const Words& words, u32 offset) {
@@ -72,45 +73,6 @@ DEVICE void unpack(u32 (&a)[8], const u8* record, int lane, u32 offset) {
   widen(a, *(const Words*)(record + lane * sizeof(Words)), offset);
 #endif
 }
-
-#if IS_FACTORED
-#define HEAD_WORDS (SCALE_PLANES * 2 * PARTS)
-// A unit times one of the four bytes of a word, less 128: the byte stands in the mantissa of 2^15, and every step is exact.
-DEVICE float scale_of_byte(float unit, u32 word, int byte) {
-  return fmaf(unit, __uint_as_float(__byte_perm(word, 0x47000000, 0x7404 | byte << 4)), unit * -32896.f);
-}
-
-// The head of a tile's group as a lane needs it: factors of outputs g and g + 8, a byte a part of each block, and what they multiply.
-struct Head {
-  u32 words[HEAD_WORDS];  // [plane][output of two] of PARTS words, bytes [block][part]
-  float units[SCALE_PLANES][2];
-
-  METHOD Head() {}
-  METHOD Head(const u8* from, int g) {
-    UNROLL for (int i = 0; i < HEAD_WORDS / 4; i++) *(uint4*)(words + 4 * i) = *(const uint4*)(from + g * (HEAD_WORDS * 4) + 16 * i);
-    UNROLL for (int plane = 0; plane < SCALE_PLANES; plane++) {
-      const u32 halves = *(const u32*)(from + FACTORS_BYTES + g * (SCALE_PLANES * 4) + 4 * plane);
-      units[plane][0] = low_f16(halves);
-      units[plane][1] = high_f16(halves);
-    }
-  }
-
-  // Scales (plane 0) or minima (plane 1) of block q.
-  METHOD float2 pair(int plane, int q, int part) const {
-    const int byte = q * PARTS + part;
-    float scales[2];
-    UNROLL for (int i = 0; i < 2; i++) {
-      const u32* of_output = words + (plane * 2 + i) * PARTS;
-      scales[i] = scale_of_byte(units[plane][i], PARTS == 2 && q >= 2 ? of_output[PARTS - 1] : of_output[0], byte % 4);
-    }
-    return make_float2(scales[0], scales[1]);
-  }
-};
-#else
-struct Head {
-  METHOD Head() {}
-  METHOD Head(const u8*, int) {}
-};
 #endif
 
 #if CODE_BITS != 16 && !IS_FACTORED

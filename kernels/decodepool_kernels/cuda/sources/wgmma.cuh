@@ -7,7 +7,7 @@
 #else
 #define STEP_TYPES ".f32.f16.f16"
 #endif
-#define SUMS(n) "+f"(s[n][0]), "+f"(s[n][1]), "+f"(s[n][2]), "+f"(s[n][3])
+#define RESULTS(n) "+f"(s[n][0]), "+f"(s[n][1]), "+f"(s[n][2]), "+f"(s[n][3])
 #define OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(rows), "r"(keeps)
 #define REGISTERS_12 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11"
 #define REGISTERS_16 REGISTERS_12 ",%12,%13,%14,%15"
@@ -20,19 +20,19 @@
 DEVICE void multiply_group(float (&s)[TILES][4], const u32* a, u64 rows, int keeps) {
 #if TILES == 3
   asm volatile("{.reg .pred p; setp.ne.b32 p, %17, 0; wgmma.mma_async.sync.aligned.m64n24k16" STEP_TYPES " {" REGISTERS_12 "},{%12,%13,%14,%15},%16,p,1,1,0;}"
-               : SUMS(0), SUMS(1), SUMS(2) : OPERANDS);
+               : RESULTS(0), RESULTS(1), RESULTS(2) : OPERANDS);
 #elif TILES == 4
   asm volatile("{.reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16" STEP_TYPES " {" REGISTERS_16 "},{%16,%17,%18,%19},%20,p,1,1,0;}"
-               : SUMS(0), SUMS(1), SUMS(2), SUMS(3) : OPERANDS);
+               : RESULTS(0), RESULTS(1), RESULTS(2), RESULTS(3) : OPERANDS);
 #elif TILES == 6
   asm volatile("{.reg .pred p; setp.ne.b32 p, %29, 0; wgmma.mma_async.sync.aligned.m64n48k16" STEP_TYPES " {" REGISTERS_24 "},{%24,%25,%26,%27},%28,p,1,1,0;}"
-               : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5) : OPERANDS);
+               : RESULTS(0), RESULTS(1), RESULTS(2), RESULTS(3), RESULTS(4), RESULTS(5) : OPERANDS);
 #elif TILES == 8
   asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16" STEP_TYPES " {" REGISTERS_32 "},{%32,%33,%34,%35},%36,p,1,1,0;}"
-               : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5), SUMS(6), SUMS(7) : OPERANDS);
+               : RESULTS(0), RESULTS(1), RESULTS(2), RESULTS(3), RESULTS(4), RESULTS(5), RESULTS(6), RESULTS(7) : OPERANDS);
 #elif TILES == 16
   asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16" STEP_TYPES " {" REGISTERS_64 "},{%64,%65,%66,%67},%68,p,1,1,0;}"
-               : SUMS(0), SUMS(1), SUMS(2), SUMS(3), SUMS(4), SUMS(5), SUMS(6), SUMS(7), SUMS(8), SUMS(9), SUMS(10), SUMS(11), SUMS(12), SUMS(13), SUMS(14), SUMS(15)
+               : RESULTS(0), RESULTS(1), RESULTS(2), RESULTS(3), RESULTS(4), RESULTS(5), RESULTS(6), RESULTS(7), RESULTS(8), RESULTS(9), RESULTS(10), RESULTS(11), RESULTS(12), RESULTS(13), RESULTS(14), RESULTS(15)
                : OPERANDS);
 #endif
 }
@@ -43,6 +43,9 @@ DEVICE u32 rows_at(u32 address) { return (address & 0x3ffff) >> 4 | 1u << 16; }
 // The same with how far on the next 8 rows lie: behind all planes of these.
 DEVICE u64 tiles_at(u32 rows) { return (u64)rows | (u64)((u32)(PLANES * 512) >> 4 | 2u << 30) << 32; }
 
+// Where a group's sums lie: cores of 8 rows x 8 halves, hi and lo of 8 rows side by side.
+DEVICE u64 sums_at(u32 address) { return (u64)((address & 0x3ffff) >> 4 | 128u >> 4 << 16) | (u64)(256u >> 4) << 32; }
+
 DEVICE void begin_steps() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void commit_steps() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -52,4 +55,9 @@ DEVICE void hold(const u32 (&a)[8], u32 never_one) {
                ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]), "r"(never_one) : "memory");
 }
 
-DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+DEVICE void hold(const u32 (&a)[4], u32 never_one) {
+  asm volatile("{.reg .pred p; setp.eq.u32 p, %4, 1; @p st.shared.v4.b32 [%4], {%0,%1,%2,%3};}" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(never_one) : "memory");
+}
+
+// Wait until at most `pending` of the warpgroup's committed steps are under way.
+template <int pending> DEVICE void await_steps() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory"); }
