@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 Build = Callable[[Graph, dict[str, Tensor]], Tensor]
 """Records operations on the inputs by name; returns the tensor to be read back."""
 
-TABLE_WIDTH, COLUMNS = 512, MAX_ROWS
+TABLE_WIDTH, COLUMNS = 512, Columns(MAX_ROWS)
 LIMITS = StepLimits(MAX_ROWS, slots=MAX_ROWS, pages=1 << 20, table_width=TABLE_WIDTH, vocabulary_size=1 << 20)
 
 
@@ -72,16 +72,7 @@ class Probe:
         scratch = attention_scratch(graph, self._cut, gpu.allocate)
         no_pages = pages or KvPages(gpu, [], 0)
         self._lowering = Lowering(
-            weights,
-            no_pages,
-            LogitsRows(0, 0),
-            scratch,
-            MAX_ROWS,
-            Columns(COLUMNS),
-            self._step,
-            0,
-            self._constant,
-            fused,
+            weights, no_pages, LogitsRows(0, 0), scratch, MAX_ROWS, COLUMNS, self._step, 0, self._constant, fused
         ).lower(graph)
         self._out = self._lowering.value(self._tensor)
         records = self._lowering.records
