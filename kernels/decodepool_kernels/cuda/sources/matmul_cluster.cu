@@ -82,26 +82,37 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
   }
 }
 
-// By a warp: a lane a slice. There is room for no more rows than a unit has, so a group's blocks lie behind each other.
-DEVICE void copy_columns(const Lane& own, u32 to, u32 filled, const Activation& a, int block, int count) {
-  if (!own.is_there || count == 0) return;
-  const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-  copy_run(to, fragments_at(a, block, 0), count * PLANES_BYTES, filled, STAYS);
-  if (SUMS == 1) copy_run(sums_to, block_sums_at(a, block, 0), count * SUMS_BYTES, filled, STAYS);
-  if (SUMS == 2) copy_run(sums_to, group_sums_at(a, block / GROUP_BLOCKS, 0), GROUP_BLOCKS * SUMS_BYTES, filled, STAYS);
-}
+// Where a slice's activations are, and its sums, group by group. There is room for no more rows than a unit has, so a group's blocks lie behind each
+// other.
+struct Source {
+  const u8 *planes, *sums;
+
+  METHOD Source(const Activation& a, int block)
+      : planes(fragments_at(a, block, 0)), sums(SUMS == 2 ? group_sums_at(a, block / GROUP_BLOCKS, 0) : (const u8*)block_sums_at(a, block, 0)) {}
+
+  // By one lane, `count` blocks of the next group.
+  METHOD void copy(u32 to, u32 filled, int count) const {
+    const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
+    copy_run(to, planes, count * PLANES_BYTES, filled, STAYS);
+    if (SUMS > 0) copy_run(sums_to, sums, (SUMS == 2 ? GROUP_BLOCKS : count) * SUMS_BYTES, filled, STAYS);
+  }
+  METHOD void advance() { planes += SLICES * GROUP_BLOCKS * PLANES_BYTES, sums += SLICES * GROUP_BLOCKS * SUMS_BYTES; }
+};
 
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
+// By a warp: a lane a slice.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   Lane own(slots, barriers, 1);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
+    Source from(a, block);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + block, p.blocks);
       own.claim(columns_bytes(count));
-      copy_columns(own, own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), a, visit + block, count);
+      if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      from.advance();
       own.pipe.pass();
     }
   }
@@ -111,11 +122,13 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   const Lane own(slots, barriers, 1);
   const Held held(slots, barriers, own.is_there ? own.slice : 0);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS;
+  Source from(a, block);
   for (int i = 0; i < HELD_GROUPS; i++) {
-    const int first = (i * SLICES + first_slice + own.slice) * GROUP_BLOCKS, count = blocks_of(first, p.blocks);
+    const int count = blocks_of(i * SLICES * GROUP_BLOCKS + block, p.blocks);
     if (own.is_there) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
-    __syncwarp();
-    copy_columns(own, held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, a, first, count);
+    if (own.is_there && count > 0) from.copy(held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, count);
+    from.advance();
   }
 }
 
