@@ -17,7 +17,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows
 from decodepool_kernels.graph import Graph, Matrix, Tensor
 from numpy.typing import NDArray
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float32]
 Build = Callable[[Graph, dict[str, Tensor]], Tensor]
 """Records operations on the inputs by name; returns the tensor to be read back."""
 
-TABLE_WIDTH, COLUMNS = 512, MAX_ROWS
+TABLE_WIDTH, COLUMNS = 512, Columns(MAX_ROWS)
 LIMITS = StepLimits(MAX_ROWS, slots=MAX_ROWS, pages=1 << 20, table_width=TABLE_WIDTH, vocabulary_size=1 << 20)
 
 

@@ -18,6 +18,7 @@ from decodepool_kernels.cuda.products import (
     warpgroup_cut,
     wide_cut,
 )
+from decodepool_kernels.cuda.records import Columns
 from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
 from decodepool_sizing.layouts import QUANT_LAYOUTS
 from numpy.typing import NDArray
@@ -93,7 +94,7 @@ def test_few_rows_take_two_tiles_where_teams_are_fewer_than_tiles_and_no_more_sm
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixKind, rows: int, inputs: int) -> None:
     cut = cluster_cut(kind, [4096], inputs, rows, sm_count=132, shared_bytes=H200)
-    is_slow = kind.has_group_chains and rows <= 8 and inputs == 14336
+    is_slow = kind.has_group_chains and 4 < rows <= 8 and inputs == 14336
     assert (cut is not None) == (rows <= 16 and not (kind.is_bfloat and rows > 8) and not is_slow)
     assert cut is None or cut.shared_bytes <= H200
 
@@ -102,6 +103,13 @@ def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixK
 def test_one_tile_of_rows_has_a_cut_for_clusters_where_it_leaves_few_of_them_idle(rows: int, is_cut: bool) -> None:
     cut = cluster_cut(EIGHT_BITS, [4096, 1024, 1024], 4096, rows, sm_count=132, shared_bytes=H200)
     assert (cut is not None) == is_cut
+
+
+@pytest.mark.parametrize(
+    ("most", "rows", "columns"), [(512, 1, 2), (512, 3, 4), (512, 8, 8), (512, 16, 16), (512, 17, 512), (64, 64, 64)]
+)
+def test_activations_of_a_small_step_have_room_for_its_rows_alone(most: int, rows: int, columns: int) -> None:
+    assert Columns(most).of(rows) == columns
 
 
 @pytest.mark.parametrize(

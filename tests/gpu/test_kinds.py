@@ -11,7 +11,7 @@ from decodepool_kernels.cuda.formats import repacked_kind
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import quant_kind
 from decodepool_kernels.cuda.pages import LayerPages
-from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Scratch, Weights
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Scratch, Weights
 from decodepool_kernels.graph import Graph, Matrix
 from decodepool_sizing.layouts import QUANT_LAYOUTS
 from decodepool_sizing.tensor_types import TensorType
@@ -61,6 +61,6 @@ def test_a_tensor_is_quantised_once_for_all_kinds_that_can_take_the_same(names: 
     matrices = {name: DeviceMatrix(repacked_kind(TensorType[name]), WIDTH, WIDTH, 0, 0, 0) for name in names}
     pages: Any = NoPages()
     weights, logits, scratch = Weights(matrices, {}, 0), LogitsRows(0, 0), Scratch(0, 0)
-    lowering = Lowering(weights, pages, logits, scratch, 64, 64, 0, 0, lambda _: 0, fused=True)
+    lowering = Lowering(weights, pages, logits, scratch, 64, Columns(64), 0, 0, lambda _: 0, fused=True)
     kernels = [record.kernel for record in lowering.lower(graph).records]
     assert kernels.count("quantise") == made

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import MatrixKind
 from decodepool_kernels.cuda.pages import LayerPages
-from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Scratch, Weights
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Record, Scratch, Weights
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor, Vector
 
 WIDTH = 64
@@ -81,7 +82,9 @@ def lowered(build: Callable[[Tensor], object], *, fused: bool = True) -> list[Re
     graph = Graph()
     build(graph.embed(Matrix("o", WIDTH, WIDTH)))
     weights = Weights(MATRICES, {"w": 0, "h": 0}, 0)
-    lowering = Lowering(weights, Pages(), LogitsRows(0, 0), Scratch(0, 0), 64, 64, 0, 0, lambda _: 0, fused)  # type: ignore[arg-type]
+    pages: Any = Pages()
+    rows = (LogitsRows(0, 0), Scratch(0, 0), 64, Columns(64))
+    lowering = Lowering(weights, pages, *rows, 0, 0, lambda _: 0, fused)
     return lowering.lower(graph).records
 
 

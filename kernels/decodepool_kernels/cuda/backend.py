@@ -21,7 +21,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import DeviceMatrix, LogitsRows, Record, Weights, pointer
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Record, Weights, pointer
 from decodepool_kernels.cuda.turns import Turn, Turns
 from decodepool_kernels.graph import Graph
 
@@ -108,7 +108,7 @@ class CudaBackend:
     def _lower(self, graph: Graph, weights: Weights, max_rows: int) -> list[Record]:
         scratch = attention_scratch(graph, self._cut, self._take)
         rows = LogitsRows(self._logits, self._logits_stride)
-        columns = round_up(max_rows, COLUMN_MULTIPLE)
+        columns = Columns(round_up(max_rows, COLUMN_MULTIPLE))
         places = (self._step, self._last_tokens, self._constant)
         lowering = Lowering(weights, self.pages, rows, scratch, max_rows, columns, *places, self._settings.fused)
         return lowering.lower(graph).records

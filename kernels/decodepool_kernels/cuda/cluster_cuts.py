@@ -21,6 +21,8 @@ UNIT_TILES, ROW_TILES = (4, 6), 2
 """Tiles of 16 outputs of a unit, those preferred first, and of a warp."""
 MOST_ROWS, MOST_FEW_ROWS = 16, 4
 """Rows that clusters take, and those up to which `matmul_few` is the faster for a k-quant."""
+HELD_ROWS, ROW_BYTES = (2, 4, 8), 64
+"""Rows that a tile of an activation has room for, and the bytes of one in a plane of a block."""
 LEAST_BUSY = {1: 0.8, 2: 0.5}
 """Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
 FEWEST_STAGES_BESIDE_HELD = 3
@@ -28,13 +30,14 @@ FEWEST_STAGES_BESIDE_HELD = 3
 
 @dataclass(frozen=True)
 class ClusterCut:
-    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8: units of `unit_tiles` x 16 outputs for a cluster of two
-    blocks, of which a warp takes two tiles for one slice, the depth of a slice's ring, and the groups of a slice whose
-    activations stay: all of them, or 0 where they come with the weights.
+    """How `matmul_cluster` takes up to 16 rows, `tiles` of 8 or one of `held_rows`: units of `unit_tiles` x 16 outputs
+    for a cluster of two blocks, of which a warp takes two tiles for one slice, the depth of a slice's ring, and the
+    groups of a slice whose activations stay: all of them, or 0 where they come with the weights.
     """
 
     unit_tiles: int
     tiles: int
+    held_rows: int
     held_groups: int
     stages: int
     shared_bytes: int
@@ -47,7 +50,8 @@ class ClusterCut:
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
         unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": ROW_TILES}
-        return {**unit, "TILES": self.tiles, "HELD_GROUPS": self.held_groups, "STAGES": self.stages}
+        held = {"HELD_ROWS": self.held_rows, "HELD_GROUPS": self.held_groups}
+        return {**unit, "TILES": self.tiles, **held, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -93,15 +97,17 @@ def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shar
     """
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     weight_bytes = own_slices * unit_tiles * kind.group_bytes
-    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * FRAGMENT_BYTES + kind.has_minimum * 64)
+    held_rows = next((held for held in HELD_ROWS if rows <= held), HELD_ROWS[-1])
+    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * held_rows * ROW_BYTES + kind.has_minimum * 64)
     sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     groups = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes - groups * column_bytes) // weight_bytes)
     if kind.has_group_chains and stages >= FEWEST_STAGES_BESIDE_HELD:
-        return ClusterCut(unit_tiles, tiles, groups, stages, sums_bytes + groups * column_bytes + stages * weight_bytes)
+        taken = sums_bytes + groups * column_bytes + stages * weight_bytes
+        return ClusterCut(unit_tiles, tiles, held_rows, groups, stages, taken)
     if kind.has_group_chains and tiles == 1:
         return None
     slot_bytes = weight_bytes + column_bytes
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slot_bytes)
-    cut = ClusterCut(unit_tiles, tiles, 0, stages, sums_bytes + stages * slot_bytes)
+    cut = ClusterCut(unit_tiles, tiles, held_rows, 0, stages, sums_bytes + stages * slot_bytes)
     return cut if stages >= FEWEST_STAGES else None

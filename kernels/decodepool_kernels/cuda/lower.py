@@ -28,6 +28,7 @@ from decodepool_kernels.cuda.products import MOST_PARTS
 from decodepool_kernels.cuda.records import (
     ROW_THREADS,
     Apart,
+    Columns,
     LogitsRows,
     Operand,
     PartOperands,
@@ -50,7 +51,7 @@ class Lowering:
     logits: LogitsRows
     scratch: Scratch
     max_rows: int
-    columns: int
+    columns: Columns
     step: int
     last_tokens: int
     place_constant: Callable[[NDArray[Any]], int]
@@ -177,7 +178,7 @@ class Lowering:
         found = next((buffer for held, buffer in made.items() if held.serves(kind)), None)
         if found is not None:
             return found
-        target = made[kind] = Buffer(activation_bytes(x.width, self.columns, kind.planes))
+        target = made[kind] = Buffer(activation_bytes(x.width, self.columns.most, kind.planes))
         waiting = self._waiting.get(x)
         if isinstance(waiting, g.Norm):
             self._norm_quantise(waiting, target, kind, domain)
@@ -187,8 +188,7 @@ class Lowering:
             self._fold_quantise(waiting, target, kind)
         else:
             value = self.value(x)
-            where = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
-            operands = (value, *self._row(x.width), *where)
+            operands = (value, *self._row(x.width), target, self.columns, pointer(self.step), ctypes.c_int(domain))
             self._emit(
                 "quantise",
                 operands,
@@ -216,14 +216,14 @@ class Lowering:
             reads = [self.value(op.x)]
             sources = (*reads, pointer(0), pointer(0))
         row = (self._vector(op.weight), *self._row(op.x.width), ctypes.c_float(op.epsilon))
-        tail = (target, ctypes.c_int(self.columns), pointer(self.step), ctypes.c_int(domain))
+        tail = (target, self.columns, pointer(self.step), ctypes.c_int(domain))
         operands = (*sources, *row, *tail)
         defines = {**kind.defines(), **held(op.x.width)}
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, kind: ActivationKind) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
-        operands = (*reads, *self._row(width), target, ctypes.c_int(self.columns), pointer(self.step))
+        operands = (*reads, *self._row(width), target, self.columns, pointer(self.step))
         defines, threads = {**kind.defines(), **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
@@ -261,11 +261,11 @@ class Lowering:
         activation = self._activation(x, kind.activation, domain)
         tail = (
             ctypes.c_int(x.width // BLOCK_INPUTS),
-            ctypes.c_int(self.columns),
+            self.columns,
             pointer(self.step),
             ctypes.c_int(domain),
         )
-        apart = Apart(tuple(parts), activation, self.columns)
+        apart = Apart(tuple(parts), activation, self.columns.most)
         self._last_product = (results, apart) if self.fused else None
         operands, defines = (activation, *tail), kind.defines()
         self._emit("matmul", operands, (activation,), writes, parts=tuple(parts), defines=defines, leaves=apart)
@@ -354,7 +354,7 @@ class Lowering:
     def _fold_quantise(self, op: g.Attention, target: Buffer, kind: ActivationKind) -> None:
         out, width = self._place(op.out), op.out.width
         switches = switches_of(op, self._vector(op.sinks))
-        operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), switches)
+        operands = (*self._partials(op), target, self.columns, pointer(self.step), switches)
         threads = slice_threads(width)
         defines = {**kind.defines(), "GROUPS": threads // 32, **slice_held(width), **fold_defines(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)

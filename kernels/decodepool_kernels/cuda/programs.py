@@ -30,7 +30,7 @@ from decodepool_kernels.cuda.products import (
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Operand, PartOperands, Record, pointer
+from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperands, Record, pointer
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
@@ -88,7 +88,7 @@ class Programs:
         return [launch for before, record in pairs for launch in self._launches(record, before, rows, narrow)]
 
     def _launches(self, record: Record, before: Record | None, rows: int, narrow: bool) -> list[Launch]:
-        arguments = tuple(self._placed(operand) for operand in record.operands)
+        arguments = tuple(self._placed(operand, rows) for operand in record.operands)
         if record.parts:
             return self._product(record, before, arguments, rows)
         if record.kernel == "attention_wide":
@@ -302,7 +302,9 @@ class Programs:
         function = self._library.function(record.kernel, defines, record.threads, ring.shared_bytes)
         return Launch(record.kernel, function, (self._gpu.sm_count, 1), arguments)
 
-    def _placed(self, operand: Operand) -> Operand:
+    def _placed(self, operand: Operand, rows: int = 0) -> Operand:
+        if isinstance(operand, Columns):
+            return ctypes.c_int(operand.of(rows))
         if isinstance(operand, Buffer):
             return ctypes.c_void_p(self._arena + self._placement.offsets[operand])
         return operand

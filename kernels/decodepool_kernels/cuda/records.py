@@ -12,6 +12,8 @@ from decodepool_kernels.cuda.grids import Grid
 from decodepool_kernels.cuda.packing import MatrixKind
 
 ROW_THREADS = 256
+HELD_COLUMNS = (2, 4, 8, 16)
+"""Rows that a small step's activations have room for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +58,21 @@ class Scratch:
     turns: int = 0
 
 
+@dataclass(frozen=True)
+class Columns:
+    """The rows that an activation has room for: as few as a small step has, so that little is copied beside them; else
+    `most`, as large steps share a layout.
+    """
+
+    most: int
+
+    def of(self, rows: int) -> int:
+        """Return them for a step of up to `rows` rows."""
+        return min(next((held for held in HELD_COLUMNS if rows <= held), self.most), self.most)
+
+
 Operand = Any
-"""A ctypes value, or a Buffer whose address is known once it is placed."""
+"""A ctypes value, a Buffer whose address is known once it is placed, or Columns, known once the step's rows are."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import LogitsRows, Scratch
+from decodepool_kernels.cuda.records import Columns, LogitsRows, Scratch
 from decodepool_kernels.graph import Graph, Matrix
 from decodepool_kernels.runs import OneRow
 
@@ -38,7 +38,8 @@ class ProductTrial:
         self._step = gpu.allocate(self._inputs.words.nbytes)
         weights = upload_weights(gpu, {"x": pack_float("F32", x), "matrix": matrix}, {})
         pages, logits, scratch = KvPages(gpu, [], 0), LogitsRows(0, 0), Scratch(0, 0)
-        lowering = Lowering(weights, pages, logits, scratch, MAX_ROWS, MAX_ROWS, self._step, 0, gpu.place, fused=True)
+        room = (MAX_ROWS, Columns(MAX_ROWS))
+        lowering = Lowering(weights, pages, logits, scratch, *room, self._step, 0, gpu.place, fused=True)
         records = lowering.lower(graph).records
         placement = place([(record.reads, record.writes) for record in records])
         arena = gpu.allocate(placement.size_bytes)

@@ -50,13 +50,14 @@ struct Feed {
 // The activations of a warp's blocks, group by group of its slice: addresses move on by what one block and one visit take.
 struct Rows {
   const u8 *planes, *sums;
-  u32 block_bytes, block_sums;
+  u32 block_bytes, plane_bytes, block_sums;
   bool is_live[TILES], has_sums[TILES];  // a lane's row, and the first of the two whose sums it holds
 
   METHOD Rows(const Activation& a, int slice, int row_tile, int rows) {
     const int lane = threadIdx.x & 31, column = row_tile * 8 + 2 * (lane & 3);
-    block_bytes = a.columns / 8 * (PLANES * FRAGMENT_BYTES);
-    block_sums = 8 * a.columns;  // bytes
+    block_bytes = a.columns * (PLANES * ROW_BYTES);
+    plane_bytes = a.plane_bytes();
+    block_sums = 8 * (SUMS == 2 ? 8 * a.row_tiles() : a.columns);  // bytes
     planes = fragments_at(a, slice * GROUP_BLOCKS, row_tile) + lane * 16;
     sums = SUMS == 2 ? group_sums_at(a, slice, row_tile) : (u8*)block_sums_at(a, slice * GROUP_BLOCKS, column);
     UNROLL for (int n = 0; n < TILES; n++) is_live[n] = (row_tile + n) * 8 + (lane >> 2) < rows, has_sums[n] = column + 8 * n < rows;
@@ -68,7 +69,7 @@ struct Rows {
       UNROLL for (int n = 0; n < TILES; n++) {
         const u8* from = planes + q * block_bytes + n * (PLANES * FRAGMENT_BYTES);
         UNROLL for (int plane = 0; plane < PLANES; plane++)
-          x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * FRAGMENT_BYTES) : make_uint4(0, 0, 0, 0);
+          x[q][n].planes[plane] = q < left && is_live[n] ? *(const uint4*)(from + plane * plane_bytes) : make_uint4(0, 0, 0, 0);
 #if SUMS == 1
         x[q][n].sums = q < left && has_sums[n] ? *(const float4*)(sums + q * block_sums + 64 * n) : make_float4(0.f, 0.f, 0.f, 0.f);
 #endif

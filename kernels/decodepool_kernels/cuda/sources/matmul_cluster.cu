@@ -16,13 +16,15 @@
 #define PAIRS (UNIT_TILES / 2)
 #define PAIR_BYTES (2 * (HEAD_BYTES + GROUP_BLOCKS * RECORD_BYTES))
 #define WEIGHT_BYTES (PAIRS * PAIR_BYTES)
-#define PLANES_BYTES (TILES * PLANES * FRAGMENT_BYTES)  // of a block
-#define SUMS_BYTES (HAS_MINIMUM * TILES * 64)
+// Of a block of activations.
+#define PLANE_BYTES (HELD_ROWS * ROW_BYTES)  // of 8 rows
+#define PLANES_BYTES (TILES * PLANES * PLANE_BYTES)
+#define SUMS_BYTES (HAS_MINIMUM * TILES * (SUMS == 1 ? HELD_ROWS * 8 : 64))
 #define COLUMNS_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
 #define SLOT_BYTES (WEIGHT_BYTES + (HELD_GROUPS ? 0 : COLUMNS_BYTES))
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
-#define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
+#define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -80,42 +82,37 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
   }
 }
 
-// Where a lane finds a block's activations of the unit's rows, and its sums or its group's; group by group of a slice they move on.
+// Where a slice's activations are, and its sums, group by group. There is room for no more rows than a unit has, so a group's blocks lie behind each
+// other.
 struct Source {
   const u8 *planes, *sums;
-  size_t planes_on, sums_on;
 
-  METHOD Source(const Activation& a, int block, int row_tile)
-      : planes(fragments_at(a, block, row_tile)),
-        sums(SUMS == 2 ? group_sums_at(a, block / GROUP_BLOCKS, row_tile) : (const u8*)block_sums_at(a, block, row_tile * 8)),
-        planes_on((size_t)SLICES * GROUP_BLOCKS * (a.columns / 8) * (PLANES * FRAGMENT_BYTES)),
-        sums_on((size_t)SLICES * GROUP_BLOCKS * 8 * a.columns) {}
+  METHOD Source(const Activation& a, int block)
+      : planes(fragments_at(a, block, 0)), sums(SUMS == 2 ? group_sums_at(a, block / GROUP_BLOCKS, 0) : (const u8*)block_sums_at(a, block, 0)) {}
 
-  // By the first `count` lanes of a slice, the blocks of a group.
-  METHOD void copy(const Lane& own, u32 to, u32 filled, int count) {
+  // By one lane, `count` blocks of the next group.
+  METHOD void copy(u32 to, u32 filled, int count) const {
     const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-    if (own.is_there && own.piece < count) {
-      copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, filled, STAYS);
-      if (SUMS == 1) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, filled, STAYS);
-      if (SUMS == 2 && own.piece == 0) copy_run(sums_to, sums, GROUP_BLOCKS * SUMS_BYTES, filled, STAYS);
-    }
-    planes += planes_on, sums += sums_on;
+    copy_run(to, planes, count * PLANES_BYTES, filled, STAYS);
+    if (SUMS > 0) copy_run(sums_to, sums, (SUMS == 2 ? GROUP_BLOCKS : count) * SUMS_BYTES, filled, STAYS);
   }
+  METHOD void advance() { planes += SLICES * GROUP_BLOCKS * PLANES_BYTES, sums += SLICES * GROUP_BLOCKS * SUMS_BYTES; }
 };
 
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
-// By a warp: a lane a block.
+// By a warp: a lane a slice.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
-  Lane own(slots, barriers, GROUP_BLOCKS);
-  const int group_at = (first_slice + own.slice) * GROUP_BLOCKS;
+  Lane own(slots, barriers, 1);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
-    Source from(a, group_at + own.piece, p.at(unit).row_tile);
+    Source from(a, block);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
-      const int count = blocks_of(visit + group_at, p.blocks);
+      const int count = blocks_of(visit + block, p.blocks);
       own.claim(columns_bytes(count));
-      from.copy(own, own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      from.advance();
       own.pipe.pass();
     }
   }
@@ -123,15 +120,15 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
 
 // The same of activations that stay.
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
-  const Lane own(slots, barriers, GROUP_BLOCKS);
+  const Lane own(slots, barriers, 1);
   const Held held(slots, barriers, own.is_there ? own.slice : 0);
-  const int group_at = (first_slice + own.slice) * GROUP_BLOCKS;
-  Source from(a, group_at + own.piece, 0);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS;
+  Source from(a, block);
   for (int i = 0; i < HELD_GROUPS; i++) {
-    const int count = blocks_of(i * SLICES * GROUP_BLOCKS + group_at, p.blocks);
-    if (own.is_there && own.piece == 0) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
-    __syncwarp();
-    from.copy(own, held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, count);
+    const int count = blocks_of(i * SLICES * GROUP_BLOCKS + block, p.blocks);
+    if (own.is_there) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
+    if (own.is_there && count > 0) from.copy(held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, count);
+    from.advance();
   }
 }
 
@@ -152,9 +149,9 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
     Columns x[TILES];
     UNROLL for (int n = 0; n < TILES; n++) {
       UNROLL for (int plane = 0; plane < PLANES; plane++)
-        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * FRAGMENT_BYTES + lane * 16);
+        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * PLANE_BYTES + lane % (4 * HELD_ROWS) * 16);
 #if SUMS == 1
-      x[n].sums = *(const float4*)(sums + q * SUMS_BYTES + n * 64 + (lane & 3) * 16);
+      x[n].sums = *(const float4*)(sums + q * SUMS_BYTES + n * (HELD_ROWS * 8) + lane % (HELD_ROWS / 2) * 16);
 #endif
     }
     Record w[ROW_TILES];
@@ -177,12 +174,13 @@ struct Meeting {
       const int owner = (first_tile + r) / OWN_TILES, tile = (first_tile + r) % OWN_TILES;
       const u32 to = sums_of(slice, tile, 0), barrier = address_in(there, owner);
       UNROLL for (int n = 0; n < TILES; n++)
-        send(address_in(to, owner) + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
+        if (2 * (threadIdx.x & 3) < HELD_ROWS) send(address_in(to, owner) + n * 512, make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]), barrier);
     }
     phase ^= 1;
   }
 
-  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word reaches it.
+  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told. So who ends has had all that others
+  // send it, and the cluster need not meet once more.
   METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
     if (lane == 0) arrive_expecting(there, OWN_SUMS * 16);
@@ -205,17 +203,36 @@ struct Meeting {
   }
 };
 
-DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, const Unit& at, int rank, int rows, const int* logits_slots) {
-  const int lane = threadIdx.x & 31;
-  UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-    UNROLL for (int n = 0; n < TILES; n++) {
-      const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
-      UNROLL for (int j = 0; j < 4; j++) {
-        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2) + (j & 2) * 4;
-        if (row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, values[j]);
+// Where a lane's part of a unit's results goes: found while the sums are on their way.
+struct Target {
+  float* rows[TILES][2];  // where the unit's outputs of a lane's rows begin, null for rows that are not there
+  int left;               // outputs from the lane's first on
+  bool has_bias;
+  float biases[OWN_TILES][2];
+
+  METHOD Target(const Part& part, const Unit& at, int rank, int count, const int* logits_slots) {
+    const int lane = threadIdx.x & 31, first = (at.tile + rank * OWN_TILES) * 16 + (lane >> 2);
+    left = part.outputs - first;
+    has_bias = part.bias != nullptr;
+    UNROLL for (int n = 0; n < TILES; n++)
+      UNROLL for (int i = 0; i < 2; i++) {
+        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + i;
+        rows[n][i] = row < count ? part.out + (i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + first : nullptr;
       }
-    }
-}
+    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+      UNROLL for (int half = 0; half < 2; half++) biases[tile][half] = has_bias && tile * 16 + half * 8 < left ? part.bias[first + tile * 16 + half * 8] : 0.f;
+  }
+  METHOD void put(const float4 (&y)[OWN_TILES][TILES]) const {
+    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
+      UNROLL for (int n = 0; n < TILES; n++) {
+        const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
+        UNROLL for (int j = 0; j < 4; j++) {
+          const int output = tile * 16 + j / 2 * 8;
+          if (rows[n][j & 1] != nullptr && output < left) rows[n][j & 1][output] = has_bias ? __fadd_rn(values[j], biases[tile][j / 2]) : values[j];
+        }
+      }
+  }
+};
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
@@ -244,9 +261,10 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const Unit at = p.at(unit);
+      const Target target(parts.part[at.part], at, rank, p.rows, logits_slots);
       float4 y[OWN_TILES][TILES];
       meeting.fold(y, a, at.row_tile, unit + clusters >= p.units());
-      put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
+      target.put(y);
     }
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
@@ -268,6 +286,4 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
       meeting.send_sums(acc, slice, first_tile);
     }
   }
-  __syncwarp();
-  meet_blocks();
 }

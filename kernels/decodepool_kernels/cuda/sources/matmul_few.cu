@@ -71,7 +71,7 @@ struct Rows {
     const int lane = threadIdx.x & 31;
     UNROLL for (int i = lane; i < PLANES_BYTES / 16; i += 32) {
       const int row = i / 4 % MOST_ROWS, plane = i / (4 * MOST_ROWS) % PLANES, block = group * GROUP_BLOCKS + i / (4 * MOST_ROWS * PLANES);
-      copy16_or_zero(planes + group * PLANES_BYTES + i * 16, fragments_at(a, block, 0) + plane * FRAGMENT_BYTES + row * 64 + i % 4 * 16, row < rows && block < blocks);
+      copy16_or_zero(planes + group * PLANES_BYTES + i * 16, fragments_at(a, block, 0) + plane * a.plane_bytes() + row * ROW_BYTES + i % 4 * 16, row < rows && block < blocks);
     }
     if (HAS_MINIMUM && lane < 2 * MOST_ROWS) {
       const int row = lane % MOST_ROWS, plane = lane / MOST_ROWS;

@@ -21,7 +21,7 @@ DEVICE u8* place_of(const Activation& a, int block, int half, int row) {
 }
 
 // Write the planes of four values; `to` is their place in the first plane.
-DEVICE void store_planes(u8* to, float4 v) {
+DEVICE void store_planes(u8* to, int plane_bytes, float4 v) {
   UNROLL for (int plane = 0; plane < PLANES; plane++) {
 #if PLANES == 2
     const u32 first = f16_pair(v.x, v.y), second = f16_pair(v.z, v.w);
@@ -30,7 +30,7 @@ DEVICE void store_planes(u8* to, float4 v) {
     const u32 first = bf16_pair(v.x, v.y), second = bf16_pair(v.z, v.w);
     const float4 kept = make_float4(low_bf16(first), high_bf16(first), low_bf16(second), high_bf16(second));
 #endif
-    u8* place = to + plane * FRAGMENT_BYTES;
+    u8* place = to + plane * plane_bytes;
     if (CORES) *(u32*)place = first, *(u32*)((u64)place ^ 16) = second;
     else *(uint2*)place = make_uint2(first, second);
     v = make_float4(__fsub_rn(v.x, kept.x), __fsub_rn(v.y, kept.y), __fsub_rn(v.z, kept.z), __fsub_rn(v.w, kept.w));
@@ -88,7 +88,7 @@ DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
     if (SUMS == 2 && k - 4 * lane < width) store_group_sum(a, k >> 7, row, sum);
     if (k >= width) continue;
-    store_planes(place_of(a, block, half, row), lifted);
+    store_planes(place_of(a, block, half, row), a.plane_bytes(), lifted);
     if (SUMS == 1 && (lane & 3) == 0) block_sums_at(a, block, row)[half] = sum;
   }
 }
