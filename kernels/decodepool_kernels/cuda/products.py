@@ -347,8 +347,11 @@ class ClusterCut:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: two warps a slice that compute, two that copy and one that folds."""
-        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 3)
+        """Threads of a block: two warps a slice that compute, two that copy, and those that fold, one a tile and 8 rows
+        of what the block owns of a unit.
+        """
+        folders = CLUSTER_UNIT_TILES // CLUSTER_BLOCKS * self.tiles
+        return 32 * (2 * SLICES // CLUSTER_BLOCKS + 2 + folders)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""

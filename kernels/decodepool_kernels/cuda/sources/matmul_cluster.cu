@@ -1,7 +1,7 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
 // one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Sums go to
-// the block of the cluster that owns their outputs, where a warp folds the slices in order, y = fma(acc, 2^-e, y).
+// the block of the cluster that owns their outputs, where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -20,6 +20,7 @@
 #define SLOT_BYTES (WEIGHT_BYTES + GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 32)  // float4s
+#define FOLDERS (OWN_TILES * TILES)  // warps that fold
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -131,48 +132,49 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word reaches it.
-  METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
+  // By a warp a tile and 8 rows: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word
+  // reaches it.
+  METHOD float4 fold(const Activation& a, int tile, int n, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
-    if (lane == 0) arrive_expecting(there, OWN_SUMS * 16);
-    float2 down[TILES][SLICES];
-    UNROLL for (int n = 0; n < TILES; n++)
-      UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
+    if (tile == 0 && n == 0 && lane == 0) arrive_expecting(there, OWN_SUMS * 16);
+    float2 down[SLICES];
+    UNROLL for (int s = 0; s < SLICES; s++) down[s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
     wait_barrier(there, phase);
-    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-      UNROLL for (int n = 0; n < TILES; n++) {
-        float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
-        UNROLL for (int s = 0; s < SLICES; s++) {
-          const float4 sum = shared_at<float4>(sums_of(s, tile, n));
-          v = make_float4(fmaf(sum.x, down[n][s].x, v.x), fmaf(sum.y, down[n][s].y, v.y), fmaf(sum.z, down[n][s].x, v.z), fmaf(sum.w, down[n][s].y, v.w));
-        }
-        y[tile][n] = v;
-      }
+    float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
+    UNROLL for (int s = 0; s < SLICES; s++) {
+      const float4 sum = shared_at<float4>(sums_of(s, tile, n));
+      y = make_float4(fmaf(sum.x, down[s].x, y.x), fmaf(sum.y, down[s].y, y.y), fmaf(sum.z, down[s].x, y.z), fmaf(sum.w, down[s].y, y.w));
+    }
     __syncwarp();
     if (lane < CLUSTER && !is_last) arrive_at(address_in(taken, lane));
     phase ^= 1;
+    return y;
   }
 };
 
-DEVICE void put_outputs(const float4 (&y)[OWN_TILES][TILES], const Part& part, const Unit& at, int rank, int rows, const int* logits_slots) {
-  const int lane = threadIdx.x & 31;
-  UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-    UNROLL for (int n = 0; n < TILES; n++) {
-      const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
-      UNROLL for (int j = 0; j < 4; j++) {
-        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + (j & 1), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2) + (j & 2) * 4;
-        if (row < rows && output < part.outputs) put_output(part, logits_slots == nullptr ? row : logits_slots[row], output, values[j]);
-      }
-    }
+// By one of FOLDERS warps: a tile's 8 rows of every unit, folded and put.
+DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const Product& p, const Activation& a, const int* logits_slots) {
+  const int tile = folder / TILES, n = folder % TILES, rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER, lane = threadIdx.x & 31;
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const int row = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2);
+    int places[2];
+    UNROLL for (int e = 0; e < 2; e++) places[e] = logits_slots == nullptr || row + e >= p.rows ? row + e : logits_slots[row + e];
+    const float4 y = meeting.fold(a, tile, n, at.row_tile, unit + clusters >= p.units());
+    const float values[4] = {y.x, y.y, y.z, y.w};
+    UNROLL for (int j = 0; j < 4; j++)
+      if (row + (j & 1) < p.rows && output + (j & 2) * 4 < part.outputs) put_output(part, places[j & 1], output + (j & 2) * 4, values[j]);
+  }
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 2 + FOLDERS), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[2 * OWN_SLICES * STAGES + 2];
   const u32 there = shared_address(barriers + 2 * OWN_SLICES * STAGES);
   if (threadIdx.x == 0) {
-    set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
+    set_barrier(there, 1), set_barrier(there + 8, CLUSTER * FOLDERS);
     for (int own = 0; own < OWN_SLICES; own++) pipe_of(shared, barriers, own).set(SLICE_WARPS, 2);
   }
   __syncwarp();
@@ -187,15 +189,9 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   } else if (warp == WARPS + 1) {
     await_previous();
     bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
-  } else if (warp == WARPS + 2) {
+  } else if (warp >= WARPS + 2) {
     await_previous();
-    const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
-    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
-      const Unit at = p.at(unit);
-      float4 y[OWN_TILES][TILES];
-      meeting.fold(y, a, at.row_tile, unit + clusters >= p.units());
-      put_outputs(y, parts.part[at.part], at, rank, p.rows, logits_slots);
-    }
+    fold_units(meeting, warp - WARPS - 2, parts, p, a, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr);
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
