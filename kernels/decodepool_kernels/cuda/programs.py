@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
-from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.attention_programs import RingCut, narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
@@ -73,23 +74,25 @@ class Programs:
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool, narrow: bool = True) -> list[Launch]:
+    def launches(self, rows: int, *, wide: bool, narrow: bool = True, crowded: bool = False) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
-        `narrow` where it has others.
+        `narrow` where it has others, `crowded` where these are.
         """
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left = {}
-        return [launch for record in records for launch in self._launches(record, rows, narrow)]
+        ring = partial(narrow_ring, shared_bytes=self._gpu.shared_bytes, crowded=crowded)
+        return [launch for record in records for launch in self._launches(record, rows, narrow, ring)]
 
-    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
+    def _launches(self, record: Record, rows: int, narrow: bool, ring: Callable[[int, int], RingCut]) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
-            return [self._attention(record, arguments)]
+            cut = ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"])
+            return [self._attention(record, arguments, cut)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -234,8 +237,7 @@ class Programs:
             )
         return parts
 
-    def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
-        ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
+    def _attention(self, record: Record, arguments: tuple[Operand, ...], ring: RingCut) -> Launch:
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
         defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
