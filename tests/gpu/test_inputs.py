@@ -157,7 +157,7 @@ def test_a_step_tells_which_programs_of_attention_it_needs(
     [
         pytest.param([(1, 100)], False, id="single blocks that all run at once"),
         pytest.param([(1, 600)] * 4, True, id="more than run at once"),
-        pytest.param([(1, 600)] * 9, False, id="of more rows"),
+        pytest.param([(1, 600)] * 5, False, id="of more rows"),
         pytest.param([(1, 2100)] * 4, False, id="groups"),
     ],
 )

@@ -33,7 +33,7 @@ SINGLES_EACH, MOST_SINGLE_BLOCKS = 4, 32
 """Single blocks that a thread block may take, where rows see no more of them: half of a group's time, and few states to
 fold. Longer rows are cut into groups unless their single blocks all run at once.
 """
-MOST_CROWDED_ROWS = 8
+MOST_CROWDED_ROWS = 4
 """Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
 MAX_ROWS = 512

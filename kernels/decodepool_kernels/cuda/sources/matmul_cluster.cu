@@ -47,10 +47,11 @@ struct Lane {
 // Blocks of the group of a slice that begins at block `first`.
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
-// By a warp: a lane a pair of tiles.
+// By a warp: a lane a pair of tiles. The last slot of the rings is asked for once the kernel ahead has ended: activations would come behind it.
 DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
   Lane own(slots, barriers, PAIRS);
   const int group = first_slice + own.slice;
+  int asked = 0;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
@@ -58,6 +59,7 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
+      if (asked++ == STAGES - 1) await_previous();
       own.claim(pairs * bytes);
       if (own.is_there && own.piece < pairs && count > 0)
         copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
@@ -132,8 +134,8 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By a warp a tile and 8 rows: y of the outputs that this block owns. After the last unit nobody waits to be told, and a block may end before word
-  // reaches it.
+  // By a warp a tile and 8 rows: y of the outputs that this block owns. After the last unit nobody waits to be told, and so no block ends before
+  // all that was sent to it has come: blocks need not meet again.
   METHOD float4 fold(const Activation& a, int tile, int n, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
     if (tile == 0 && n == 0 && lane == 0) arrive_expecting(there, OWN_SUMS * 16);
@@ -209,6 +211,4 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
       meeting.send_sums(acc, slice, first_tile);
     }
   }
-  __syncwarp();
-  meet_blocks();
 }
