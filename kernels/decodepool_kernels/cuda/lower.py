@@ -35,7 +35,7 @@ from decodepool_kernels.cuda.records import (
     Weights,
     pointer,
 )
-from decodepool_kernels.cuda.switches import LOG2_E, fold_defines, switch_defines, switches_of
+from decodepool_kernels.cuda.switches import LOG2_E, switch_defines, switches_of
 
 PAIR_THREADS, WIDE_THREADS, GATE_WARPS = 128, 384, 16
 
@@ -339,7 +339,7 @@ class Lowering:
 
     def _fold(self, op: g.Attention) -> None:
         out, grid = self._place(op.out), elements(op.out.width, 4 * PAIR_THREADS)
-        switches, defines = switches_of(op, self._vector(op.sinks)), fold_defines(op)
+        switches, defines = switches_of(op, self._vector(op.sinks)), switch_defines(op)
         operands = (*self._partials(op), pointer(self.step), switches)
         self._emit("attention_fold", operands, (out,), (out,), grid=grid, threads=PAIR_THREADS, defines=defines)
 
@@ -354,7 +354,7 @@ class Lowering:
         switches = switches_of(op, self._vector(op.sinks))
         operands = (*self._partials(op), target, ctypes.c_int(self.columns), pointer(self.step), switches)
         threads = slice_threads(width)
-        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **fold_defines(op)}
+        defines = {"PLANES": planes, "GROUPS": threads // 32, **slice_held(width), **switch_defines(op)}
         self._emit("fold_quantise", operands, (out,), (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _append(self, op: g.Attention, head_dim: int, layer: ctypes.c_void_p) -> None:

@@ -73,9 +73,8 @@ WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS
 WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), **WARPGROUP_STAGES}
 PAGES = {"KV_BITS": (8, 16)}
 FOLD_SWITCHES = {"WINDOW": (1, 0), "SINKS": (1, 0)}
-FOLD_ALONE = {"FOLD_HEADS": (8, 1), **FOLD_SWITCHES}
 SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
-FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2), **FOLD_ALONE}
+FOLDS = {"PLANES": (2, 3), "CORES": (0, 1), "GROUPS": (1, 4, 8), "ITEMS": (1, 2), **FOLD_SWITCHES}
 ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
@@ -120,7 +119,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
         Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=HOPPER),
-        Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLD_ALONE),
+        Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLD_SWITCHES),
         Kernel("fold_quantise.cu", "softmax(scale q K') V, from its planes", "attention_fold, quantise", FOLDS),
         Kernel("swiglu.cu", "silu(g) u", "itself at any width", {}),
         Kernel("add.cu", "a + b, to the bit", "itself at any width", {}),

@@ -8,8 +8,6 @@ from decodepool_kernels.graph import Attention
 
 LOG2_E = 1.4426950408889634
 """Scores are in units of log2 e."""
-FOLD_DIMS = 128
-"""Dims that a warp folds of a row's chunks."""
 
 
 class Switches(ctypes.Structure):
@@ -32,13 +30,3 @@ def switches_of(op: Attention, sinks: ctypes.c_void_p) -> Switches:
 def switch_defines(op: Attention) -> dict[str, int]:
     """Return the switches that every program of attention knows, as defines."""
     return {"WINDOW": int(op.window is not None), "SINKS": int(op.sinks is not None)}
-
-
-def fold_defines(op: Attention) -> dict[str, int]:
-    """Return what the programs that fold a row's chunks know, as defines: the switches that they share with attention,
-    and the most heads that a warp's dims touch, whose tables it keeps.
-    """
-    head_dim = op.out.width // op.heads
-    firsts = range(0, FOLD_DIMS * head_dim, FOLD_DIMS)
-    heads = max((first + FOLD_DIMS - 1) // head_dim - first // head_dim + 1 for first in firsts)
-    return {"FOLD_HEADS": heads, **switch_defines(op)}

@@ -1,11 +1,12 @@
 // The states of a row's chunks folded in order: blocks into groups of 8, groups into the row. A warp folds 128 dims, four a lane. What the folds weigh
-// depends on the largest scores alone: the warp finds it for 32 chunks of a head at once, a lane a chunk. FOLD_HEADS: heads that 128 dims may touch.
+// depends on the largest scores alone: the warp finds it for 32 chunks of a head at once, a lane a chunk.
 #pragma once
 #include "switches.cuh"
 
 #define FOLD_DIMS 128
 #define FOLD_CHUNKS 32
 #define FOLD_LOADS 16  // states on their way at once
+#define FOLD_HEADS 8  // that 128 dims may touch: heads have 16 dims or more
 
 // What attention left of a row, read from the step alone: it may be asked for before the kernels ahead have ended.
 struct Chunks {
