@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
-from decodepool_kernels.cuda.attention_programs import RingCut, narrow_ring, wide_ring
+from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
@@ -73,6 +72,7 @@ class Programs:
         self._records, self._placement, self._arena = records, placement, arena
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
+        self._is_crowded = False
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
@@ -80,21 +80,20 @@ class Programs:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
         `narrow` where it has others, `crowded` where these are.
         """
+        self._is_crowded = crowded
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left = {}
-        ring = partial(narrow_ring, shared_bytes=self._gpu.shared_bytes, crowded=crowded)
-        return [launch for record in records for launch in self._launches(record, rows, narrow, ring)]
+        return [launch for record in records for launch in self._launches(record, rows, narrow)]
 
-    def _launches(self, record: Record, rows: int, narrow: bool, ring: Callable[[int, int], RingCut]) -> list[Launch]:
+    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand) for operand in record.operands)
         if record.parts:
             return self._product(record, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
-            cut = ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"])
-            return [self._attention(record, arguments, cut)]
+            return [self._attention(record, arguments)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -241,7 +240,9 @@ class Programs:
             )
         return parts
 
-    def _attention(self, record: Record, arguments: tuple[Operand, ...], ring: RingCut) -> Launch:
+    def _attention(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
+        sizes = (record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
+        ring = narrow_ring(*sizes, crowded=self._is_crowded)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
         defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
