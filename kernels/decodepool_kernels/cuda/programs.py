@@ -47,10 +47,8 @@ TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
 SPREAD = frozenset({"norm_quantise", "swiglu_quantise"})
 """Kernels whose blocks are kept apart."""
-FEWEST_SPREAD_ROWS = 4
+FEWEST_SPREAD_ROWS = 8
 """Rows from which they are: with fewer nothing is gained."""
-MOST_LATE_ROWS = 8
-"""Rows up to which a norm holds the product behind it back until the row has come."""
 MANY_ROWS, MOST_HEADS_EACH = 128, 4
 """Rows from which a thread that turns a pair of dims does so in several heads, where it folds no slices: blocks would
 take turns on the SMs.
@@ -101,8 +99,6 @@ class Programs:
             slices = self._left.get(record.takes) if record.takes is not None else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
         kernel, blocks = record.kernel, record.grid(rows)
-        if kernel == "norm_quantise":
-            defines["EARLY"] = int(rows > MOST_LATE_ROWS)
         if isinstance(record.grid, Pairs):
             each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
             blocks, defines["EACH"] = record.grid(rows, each), each

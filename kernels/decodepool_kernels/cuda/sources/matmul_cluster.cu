@@ -161,12 +161,17 @@ DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const P
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const int row = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2);
-    int places[2];
-    UNROLL for (int e = 0; e < 2; e++) places[e] = logits_slots == nullptr || row + e >= p.rows ? row + e : logits_slots[row + e];
+    const bool has_bias = part.bias != nullptr;
+    float *to[2], biases[2];  // found while the sums are on their way
+    UNROLL for (int e = 0; e < 2; e++) {
+      to[e] = row + e < p.rows ? part.out + (i64)(logits_slots == nullptr ? row + e : logits_slots[row + e]) * part.out_stride + output : nullptr;
+      biases[e] = has_bias && output + 8 * e < part.outputs ? part.bias[output + 8 * e] : 0.f;
+    }
+    const int left = part.outputs - output;
     const float4 y = meeting.fold(a, tile, n, at.row_tile, unit + clusters >= p.units());
     const float values[4] = {y.x, y.y, y.z, y.w};
     UNROLL for (int j = 0; j < 4; j++)
-      if (row + (j & 1) < p.rows && output + (j & 2) * 4 < part.outputs) put_output(part, places[j & 1], output + (j & 2) * 4, values[j]);
+      if (to[j & 1] != nullptr && 4 * (j & 2) < left) to[j & 1][4 * (j & 2)] = has_bias ? __fadd_rn(values[j], biases[j >> 1]) : values[j];
   }
 }
 
