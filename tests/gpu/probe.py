@@ -86,9 +86,9 @@ class Probe:
         self.gpu.synchronize()
         return address
 
-    def launches(self, rows: int, *, wide: bool = False, narrow: bool = True) -> list[Launch]:
+    def launches(self, rows: int, *, wide: bool = False, narrow: bool = True, crowded: bool = False) -> list[Launch]:
         """Return the launches of a step prepared for `rows` rows."""
-        return self._programs.launches(rows, wide=wide, narrow=narrow)
+        return self._programs.launches(rows, wide=wide, narrow=narrow, crowded=crowded)
 
     def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
         """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
@@ -96,7 +96,8 @@ class Probe:
         count = sum(len(run.tokens) for run in runs)
         for part in inputs.place(runs):
             self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
-        for launch in self.launches(width or count, wide=inputs.has_wide_units, narrow=inputs.has_narrow_units):
+        needed = {"wide": inputs.has_wide_units, "narrow": inputs.has_narrow_units, "crowded": inputs.has_crowded_units}
+        for launch in self.launches(width or count, **needed):
             self.gpu.launch(launch)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)

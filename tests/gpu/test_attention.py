@@ -148,6 +148,17 @@ def test_attention_is_near_f64_and_the_same_bytes_however_it_is_cut(gpu: Gpu, sh
             assert alone.tobytes() == rows[position].tobytes(), (position, cut)
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_more_single_blocks_than_run_at_once_have_the_bytes_of_groups(gpu: Gpu, shape: tuple[int, int, int]) -> None:
+    session = Session(gpu, *shape)
+    rows = session.prefilled(256, range(PAGES))
+    heads, kv_heads, _ = shape
+    for position in POSITIONS:
+        units = kv_heads * -(-heads // kv_heads // 8) * (position // 64 + 1)
+        alone = session.probe.step(Rows([position], range(PAGES), position), blocks_at_once=units - 1)
+        assert alone.tobytes() == rows[position].tobytes(), position
+
+
 @pytest.mark.parametrize("kind", KV_BITS)
 def test_rows_at_32k_tokens_have_the_same_bytes_alone_and_with_all_others(gpu: Gpu, kind: str) -> None:
     session = Session(gpu, 8, 2, 64, kind=kind, tokens=32768)

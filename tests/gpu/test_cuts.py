@@ -38,11 +38,13 @@ def test_every_kind_of_matrix_has_a_cut_that_fits(kind: MatrixKind, shared_bytes
     assert wide is None or wide.shared_bytes <= shared_bytes
 
 
+@pytest.mark.parametrize("crowded", [False, True])
 @pytest.mark.parametrize("kv_bits", KV_BITS.values())
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
-def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int) -> None:
+def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int, crowded: bool) -> None:
     """An SM of an H200 has 228 KB, of which each thread block loses 1."""
-    narrow = narrow_ring(head_dim, kv_bits, 227 << 10)
+    narrow = narrow_ring(head_dim, kv_bits, 227 << 10, crowded=crowded)
+    assert narrow.blocks >= (3 if crowded and head_dim < max(HEAD_DIMS) else 2)
     queries = 2 * 8 * 4 * (head_dim + 16)
     blocks = narrow.blocks if head_dim < max(HEAD_DIMS) or kv_bits == KV_BITS["q8_0"] else 1
     assert blocks * (narrow.shared_bytes + queries + (5 << 10)) <= 228 << 10

@@ -150,3 +150,20 @@ def test_a_step_tells_which_programs_of_attention_it_needs(
     inputs = StepInputs(zeros, LIMITS, CUT)
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
     assert (inputs.has_narrow_units, inputs.has_wide_units) == (narrow, wide)
+
+
+@pytest.mark.parametrize(
+    ("runs", "crowded"),
+    [
+        pytest.param([(1, 100)], False, id="single blocks that all run at once"),
+        pytest.param([(1, 600)] * 4, True, id="more than run at once"),
+        pytest.param([(1, 600)] * 5, False, id="of more rows"),
+        pytest.param([(1, 2100)] * 4, False, id="groups"),
+    ],
+)
+def test_a_step_tells_whether_few_rows_have_more_single_blocks_than_run_at_once(
+    runs: Sequence[tuple[int, int]], crowded: bool
+) -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=64))
+    inputs.place([Run(range(40), position, range(count)) for count, position in runs])
+    assert inputs.has_crowded_units == crowded

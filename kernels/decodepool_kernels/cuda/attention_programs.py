@@ -19,6 +19,8 @@ QUERY_SLOTS, QUERY_PADDING = 2, 16
 SMALL_HALF_BYTES = 9 << 10
 SMALL_HALF_BLOCKS = {KV_BITS["f16"]: 3, KV_BITS["q8_0"]: 4}
 """Thread blocks that share an SM where halves of a page are so small, in place of two."""
+MOST_CROWDED_BLOCKS = 3
+"""The same for short runs of blocks, which gain more by starting side by side than by what a ring holds."""
 WORKERS = 256
 """Threads of a block of the wide program that hold a total."""
 RAW_STAGES = 4
@@ -36,12 +38,16 @@ class RingCut:
     shared_bytes: int
 
 
-def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
-    """Return how `attention` runs on SMs whose blocks may have `shared_bytes`."""
+def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int, *, crowded: bool = False) -> RingCut:
+    """Return how `attention` runs on SMs whose blocks may have `shared_bytes`; `crowded` where its units are single
+    blocks of few rows, and more than run at once.
+    """
     half_bytes = head_page_bytes(head_dim, kv_bits)
     blocks = SMALL_HALF_BLOCKS[kv_bits] if half_bytes <= SMALL_HALF_BYTES else 2
-    queries = QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
-    fitting = (shared_bytes // blocks - STATIC_SHARED_BYTES - queries) // half_bytes
+    own_bytes = STATIC_SHARED_BYTES + QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
+    if crowded and MOST_CROWDED_BLOCKS * (own_bytes + FEWEST_STAGES * half_bytes) <= shared_bytes:
+        blocks = max(blocks, MOST_CROWDED_BLOCKS)
+    fitting = (shared_bytes // blocks - own_bytes) // half_bytes
     stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting, MOST_NARROW_BYTES // half_bytes))
     return RingCut(blocks, stages, stages * half_bytes)
 

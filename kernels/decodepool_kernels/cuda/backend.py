@@ -15,7 +15,15 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
-from decodepool_kernels.cuda.inputs import ANSWER_WORDS, MOST_CUT_ROWS, WANTED, StepInputs, StepLimits, StepRun
+from decodepool_kernels.cuda.inputs import (
+    ANSWER_WORDS,
+    MOST_CROWDED_ROWS,
+    MOST_CUT_ROWS,
+    WANTED,
+    StepInputs,
+    StepLimits,
+    StepRun,
+)
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
@@ -28,9 +36,11 @@ from decodepool_kernels.graph import Graph
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
-AttentionKind = tuple[bool, bool]
-"""Whether a step has units for attention's narrow program, and for its wide one."""
-NARROW, BOTH, WIDE = (True, False), (True, True), (False, True)
+AttentionKind = tuple[bool, bool, bool]
+"""Whether a step has units for attention's narrow program, whether for its wide one, whether those of the narrow one
+are crowded.
+"""
+NARROW, BOTH, WIDE, CROWDED = (True, False, False), (True, True, False), (False, True, False), (True, False, True)
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 
 
@@ -121,6 +131,8 @@ class CudaBackend:
 
     def _attention_kinds(self, width: int) -> tuple[AttentionKind, ...]:
         has_wide = self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS
+        if width <= MOST_CROWDED_ROWS:
+            return NARROW, CROWDED
         return (NARROW, BOTH, WIDE) if has_wide else (NARROW,)
 
     def _prepared(self, width: int, attention: AttentionKind) -> Callable[[], None]:
@@ -146,8 +158,9 @@ class CudaBackend:
         return self._launches(*self._width(rows))
 
     def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
-        narrow, wide = attention
-        return [*self._programs.launches(width, narrow=narrow, wide=wide), self._argmax(width)]
+        narrow, wide, crowded = attention
+        launches = self._programs.launches(width, narrow=narrow, wide=wide, crowded=crowded)
+        return [*launches, self._argmax(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
@@ -155,8 +168,9 @@ class CudaBackend:
 
     def _width(self, rows: int) -> tuple[int, AttentionKind]:
         """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
-        needed = self.inputs.has_narrow_units, self.inputs.has_wide_units
-        return min((width, kind) for width, kind in self._steps if width >= rows and kind == needed)
+        inputs, width = self.inputs, min(width for width, _ in self._steps if width >= rows)
+        is_crowded = inputs.has_crowded_units and width <= MOST_CROWDED_ROWS
+        return width, (inputs.has_narrow_units, inputs.has_wide_units, is_crowded)
 
     @property
     def workspace_bytes(self) -> int:

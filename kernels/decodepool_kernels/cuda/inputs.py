@@ -33,6 +33,8 @@ SINGLES_EACH, MOST_SINGLE_BLOCKS = 4, 32
 """Single blocks that a thread block may take, where rows see no more of them: half of a group's time, and few states to
 fold. Longer rows are cut into groups unless their single blocks all run at once.
 """
+MOST_CROWDED_ROWS = 4
+"""Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
 MAX_ROWS = 512
 """Rows that any step may have."""
@@ -105,6 +107,7 @@ class StepInputs:
         self._tables = PageTables(tables, limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
+        self._is_crowded = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -132,6 +135,11 @@ class StepInputs:
     def has_narrow_units(self) -> bool:
         """Whether it has rows for the narrow one."""
         return bool(self.words[UNITS])
+
+    @property
+    def has_crowded_units(self) -> bool:
+        """Whether these are single blocks, of few rows and more than run at once."""
+        return self._is_crowded
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
@@ -176,9 +184,10 @@ class StepInputs:
         """Return units, the longest first, and wide units, and write each row's chunks down."""
         cut, row, slot = self._cut, 0, 0
         seen = [blocks_of(run.position + count - 1) for run, count in zip(runs, counts, strict=True)]
-        blocks = sum(n * b for n, b in zip(counts, seen, strict=True) if not self._is_wide(n))
-        is_short = max(seen) <= MOST_SINGLE_BLOCKS and blocks * cut.items <= SINGLES_EACH * cut.blocks_at_once
-        chunk = 1 if is_short or blocks * cut.items <= cut.blocks_at_once else GROUP_BLOCKS
+        blocks = cut.items * sum(n * b for n, b in zip(counts, seen, strict=True) if not self._is_wide(n))
+        is_short = max(seen) <= MOST_SINGLE_BLOCKS and blocks <= SINGLES_EACH * cut.blocks_at_once
+        chunk = 1 if is_short or blocks <= cut.blocks_at_once else GROUP_BLOCKS
+        self._is_crowded = chunk == 1 and sum(counts) <= MOST_CROWDED_ROWS and blocks > cut.blocks_at_once
         singles: list[tuple[int, int, int, int]] = []
         units: list[Unit] = []
         wide: list[tuple[int, StepRun]] = []

@@ -48,10 +48,10 @@ TAKING = frozenset({"norm_quantise", "rope_append"})
 """Kernels that fold what the product ahead left apart."""
 LAST_TO_READ = frozenset({"rope_append"})
 """Of these, the kernels that attention follows: it drops from the L2 what they have folded."""
-SPREAD = frozenset({"norm_quantise"})
+SPREAD = frozenset({"norm_quantise", "swiglu_quantise"})
 """Kernels whose blocks are kept apart."""
-FEWEST_SPREAD_ROWS = 16
-"""Rows from which they are: with fewer it was not measured."""
+FEWEST_SPREAD_ROWS = 8
+"""Rows from which they are: with fewer nothing is gained."""
 MANY_ROWS, MOST_HEADS_EACH = 128, 4
 """Rows from which a thread that turns a pair of dims does so in several heads, where it folds no slices: blocks would
 take turns on the SMs.
@@ -74,13 +74,15 @@ class Programs:
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
+        self._is_crowded = False
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool, narrow: bool = True) -> list[Launch]:
+    def launches(self, rows: int, *, wide: bool, narrow: bool = True, crowded: bool = False) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
-        `narrow` where it has others.
+        `narrow` where it has others, `crowded` where these are.
         """
+        self._is_crowded = crowded
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left, self._spent = {}, None
@@ -278,7 +280,8 @@ class Programs:
         return parts
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
-        ring = narrow_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
+        sizes = (record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
+        ring = narrow_ring(*sizes, crowded=self._is_crowded)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
         spent, self._spent = self._spent or Slices(), None
         deal = {"CLAIMED": int(self._has_warpgroups(rows)), "SPENT": int(spent.width > 0)}

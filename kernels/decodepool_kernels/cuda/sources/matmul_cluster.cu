@@ -2,7 +2,7 @@
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
 // one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
 // for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
-// where a warp folds the slices in order, y = fma(acc, 2^-e, y).
+// where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -25,6 +25,7 @@
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
+#define FOLDERS (OWN_TILES * TILES)  // warps that fold
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -62,10 +63,11 @@ struct Lane {
 // Blocks of the group of a slice that begins at block `first`.
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
-// By a warp: a lane a pair of tiles.
+// By a warp: a lane a pair of tiles. The last slot of the rings is asked for once the kernel ahead has ended: activations would come behind it.
 DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
   Lane own(slots, barriers, PAIRS);
   const int group = first_slice + own.slice;
+  int asked = 0;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
@@ -73,6 +75,7 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
+      if (asked++ == STAGES - 1) await_previous();
       own.claim(pairs * bytes);
       if (own.is_there && own.piece < pairs && count > 0)
         copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
@@ -179,68 +182,54 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By one warp: y of the outputs that this block owns. After the last unit nobody waits to be told. So who ends has had all that others
-  // send it, and the cluster need not meet once more.
-  METHOD void fold(float4 (&y)[OWN_TILES][TILES], const Activation& a, int row_tile, bool is_last) {
+  // By a warp a tile and 8 rows: y of the outputs that this block owns. After the last unit nobody waits to be told, and so no block ends before
+  // all that was sent to it has come: blocks need not meet again.
+  METHOD float4 fold(const Activation& a, int tile, int n, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
-    if (lane == 0) arrive_expecting(there, OWN_SUMS * 16);
-    float2 down[TILES][SLICES];
-    UNROLL for (int n = 0; n < TILES; n++)
-      UNROLL for (int s = 0; s < SLICES; s++) down[n][s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
+    if (tile == 0 && n == 0 && lane == 0) arrive_expecting(there, OWN_SUMS * 16);
+    float2 down[SLICES];
+    UNROLL for (int s = 0; s < SLICES; s++) down[s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
     wait_barrier(there, phase);
-    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-      UNROLL for (int n = 0; n < TILES; n++) {
-        float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
-        UNROLL for (int s = 0; s < SLICES; s++) {
-          const float4 sum = shared_at<float4>(sums_of(s, tile, n));
-          v = make_float4(fmaf(sum.x, down[n][s].x, v.x), fmaf(sum.y, down[n][s].y, v.y), fmaf(sum.z, down[n][s].x, v.z), fmaf(sum.w, down[n][s].y, v.w));
-        }
-        y[tile][n] = v;
-      }
+    float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
+    UNROLL for (int s = 0; s < SLICES; s++) {
+      const float4 sum = shared_at<float4>(sums_of(s, tile, n));
+      y = make_float4(fmaf(sum.x, down[s].x, y.x), fmaf(sum.y, down[s].y, y.y), fmaf(sum.z, down[s].x, y.z), fmaf(sum.w, down[s].y, y.w));
+    }
     __syncwarp();
     if (lane < CLUSTER && !is_last) arrive_at(address_in(taken, lane));
     phase ^= 1;
+    return y;
   }
 };
 
-// Where a lane's part of a unit's results goes: found while the sums are on their way.
-struct Target {
-  float* rows[TILES][2];  // where the unit's outputs of a lane's rows begin, null for rows that are not there
-  int left;               // outputs from the lane's first on
-  bool has_bias;
-  float biases[OWN_TILES][2];
-
-  METHOD Target(const Part& part, const Unit& at, int rank, int count, const int* logits_slots) {
-    const int lane = threadIdx.x & 31, first = (at.tile + rank * OWN_TILES) * 16 + (lane >> 2);
-    left = part.outputs - first;
-    has_bias = part.bias != nullptr;
-    UNROLL for (int n = 0; n < TILES; n++)
-      UNROLL for (int i = 0; i < 2; i++) {
-        const int row = (at.row_tile + n) * 8 + 2 * (lane & 3) + i;
-        rows[n][i] = row < count ? part.out + (i64)(logits_slots == nullptr ? row : logits_slots[row]) * part.out_stride + first : nullptr;
-      }
-    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-      UNROLL for (int half = 0; half < 2; half++) biases[tile][half] = has_bias && tile * 16 + half * 8 < left ? part.bias[first + tile * 16 + half * 8] : 0.f;
+// By one of FOLDERS warps: a tile's 8 rows of every unit, folded and put.
+DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const Product& p, const Activation& a, const int* logits_slots) {
+  const int tile = folder / TILES, n = folder % TILES, rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER, lane = threadIdx.x & 31;
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+    const Unit at = p.at(unit);
+    const Part& part = parts.part[at.part];
+    const int row = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2);
+    const bool has_bias = part.bias != nullptr;
+    float *to[2], biases[2];  // found while the sums are on their way
+    UNROLL for (int e = 0; e < 2; e++) {
+      to[e] = row + e < p.rows ? part.out + (i64)(logits_slots == nullptr ? row + e : logits_slots[row + e]) * part.out_stride + output : nullptr;
+      biases[e] = has_bias && output + 8 * e < part.outputs ? part.bias[output + 8 * e] : 0.f;
+    }
+    const int left = part.outputs - output;
+    const float4 y = meeting.fold(a, tile, n, at.row_tile, unit + clusters >= p.units());
+    const float values[4] = {y.x, y.y, y.z, y.w};
+    UNROLL for (int j = 0; j < 4; j++)
+      if (to[j & 1] != nullptr && 4 * (j & 2) < left) to[j & 1][4 * (j & 2)] = has_bias ? __fadd_rn(values[j], biases[j >> 1]) : values[j];
   }
-  METHOD void put(const float4 (&y)[OWN_TILES][TILES]) const {
-    UNROLL for (int tile = 0; tile < OWN_TILES; tile++)
-      UNROLL for (int n = 0; n < TILES; n++) {
-        const float values[4] = {y[tile][n].x, y[tile][n].y, y[tile][n].z, y[tile][n].w};
-        UNROLL for (int j = 0; j < 4; j++) {
-          const int output = tile * 16 + j / 2 * 8;
-          if (rows[n][j & 1] != nullptr && output < left) rows[n][j & 1][output] = has_bias ? __fadd_rn(values[j], biases[tile][j / 2]) : values[j];
-        }
-      }
-  }
-};
+}
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 3), 1)
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 2 + FOLDERS), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[OWN_SLICES * (2 * STAGES + HELD_GROUPS) + 2];
   const u32 there = shared_address(barriers + OWN_SLICES * (2 * STAGES + HELD_GROUPS));
   if (threadIdx.x == 0) {
-    set_barrier(there, 1), set_barrier(there + 8, CLUSTER);
+    set_barrier(there, 1), set_barrier(there + 8, CLUSTER * FOLDERS);
     for (int own = 0; own < OWN_SLICES; own++) Held(shared, barriers, own).set(), pipe_of(shared, barriers, own).set(SLICE_WARPS, HELD_GROUPS ? 1 : 2);
   }
   __syncwarp();
@@ -256,16 +245,9 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     await_previous();
     if (HELD_GROUPS) hold_columns(shared, barriers, a, p, rank * OWN_SLICES);
     else bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
-  } else if (warp == WARPS + 2) {
+  } else if (warp >= WARPS + 2) {
     await_previous();
-    const int* logits_slots = domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr;
-    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
-      const Unit at = p.at(unit);
-      const Target target(parts.part[at.part], at, rank, p.rows, logits_slots);
-      float4 y[OWN_TILES][TILES];
-      meeting.fold(y, a, at.row_tile, unit + clusters >= p.units());
-      target.put(y);
-    }
+    fold_units(meeting, warp - WARPS - 2, parts, p, a, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr);
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
