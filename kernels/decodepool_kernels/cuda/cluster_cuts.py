@@ -9,7 +9,6 @@ from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.packing import MatrixKind
 from decodepool_kernels.cuda.products import (
-    FEW_ROWS,
     FEWEST_STAGES,
     FRAGMENT_BYTES,
     GROUP_BLOCKS,
@@ -21,8 +20,8 @@ CLUSTER_BLOCKS = 2
 UNIT_TILES, ROW_TILES = (4, 6), 2
 """Tiles of 16 outputs of a unit, those preferred first, and of a warp."""
 MOST_ROWS, MOST_FEW_ROWS = 16, 4
-"""Rows that clusters take, and those up to which `matmul_few` is the faster for a k-quant's group chains."""
-LEAST_BUSY = {1: 0.85, 2: 0.5}
+"""Rows that clusters take, and those up to which `matmul_few` is the faster for a k-quant."""
+LEAST_BUSY = {1: 0.8, 2: 0.5}
 """Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
 FEWEST_STAGES_BESIDE_HELD = 3
 
@@ -64,7 +63,7 @@ def prefers_clusters(kind: MatrixKind, rows: int) -> bool:
     and not what it computes, or where a k-quant has more rows than `matmul_few` is good for.
     """
     if kind.is_factored:
-        return rows > (MOST_FEW_ROWS if kind.has_group_chains else FEW_ROWS[-1])
+        return rows > MOST_FEW_ROWS
     return kind.code_bits == 8 and not kind.has_minimum
 
 
@@ -89,7 +88,8 @@ def cluster_cut(
 
 def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shared_bytes: int) -> ClusterCut | None:
     """Return the cut with the deepest ring that fits. Activations of a group's chain stay where there is room for all
-    of them and a ring that is deep enough; where codes take as many bytes the ring is worth more.
+    of them and a ring that is deep enough; where codes take as many bytes the ring is worth more. Up to 8 rows of them
+    that do not stay are another program's.
     """
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     weight_bytes = own_slices * unit_tiles * kind.group_bytes
@@ -99,6 +99,8 @@ def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shar
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes - groups * column_bytes) // weight_bytes)
     if kind.has_group_chains and stages >= FEWEST_STAGES_BESIDE_HELD:
         return ClusterCut(unit_tiles, tiles, groups, stages, sums_bytes + groups * column_bytes + stages * weight_bytes)
+    if kind.has_group_chains and tiles == 1:
+        return None
     slot_bytes = weight_bytes + column_bytes
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes) // slot_bytes)
     cut = ClusterCut(unit_tiles, tiles, 0, stages, sums_bytes + stages * slot_bytes)

@@ -97,11 +97,6 @@ class MatrixKind:
         return self.is_factored and (self.code_bits == 4 or self.sub_block == BLOCK_INPUTS)
 
     @property
-    def group_terms(self) -> int:
-        """What a group adds to a sum, each times a scale of its own: its chain and its minima, or its parts' chains."""
-        return 1 + self.has_minimum if self.has_group_chains else GROUP_BLOCKS * self.parts
-
-    @property
     def sums(self) -> int:
         """Which sums of activations its minima multiply (NO_SUMS, HALF_SUMS, GROUP_SUMS)."""
         if not self.has_minimum:

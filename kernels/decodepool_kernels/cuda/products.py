@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
+from decodepool_sizing.layouts import TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
@@ -31,6 +31,8 @@ WARPGROUP_WARPS = 16
 MOST_COLUMN_STAGES = 8
 FEW_ROWS = (1, 2, 4, 8)
 """Rows that `matmul_few` holds in shared memory."""
+FEW_STAGES = 2
+"""Slots of a ring of `matmul_few`: more weights on their way would delay the activations."""
 MOST_TEAMS = {1: 3, 2: 2}
 """Teams of `matmul_few` that an SM has registers for, by the tiles that a warp takes at once."""
 MOST_OWN_SUMS = 4
@@ -276,28 +278,22 @@ def _cut(kind: MatrixKind, row_tiles: int, tiles: int, stages: int) -> ProductCu
 @dataclass(frozen=True)
 class FewCut:
     """How `matmul_few` takes up to `rows` rows: `teams` of 8 warps a block, each with units of `row_tiles` x 16
-    outputs, the depth of a warp's ring, and whether a second warp helps with its groups.
+    outputs.
     """
 
     rows: int
     row_tiles: int
     teams: int
-    stages: int = 0
     shared_bytes: int = 0
-
-    @property
-    def has_helpers(self) -> bool:
-        """Whether it has; one team alone would be 8 warps an SM."""
-        return self.teams == 1
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * SLICES * self.teams * (1 + self.has_helpers)
+        return 32 * SLICES * self.teams
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        return {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams, "STAGES": self.stages}
+        return {"MOST_ROWS": self.rows, "ROW_TILES": self.row_tiles, "TEAMS": self.teams, "STAGES": FEW_STAGES}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -316,9 +312,9 @@ def few_cut(
 ) -> FewCut | None:
     """Return the cut for up to `rows` rows of a k-quant; None where `matmul` is the faster or the only program.
 
-    A warp takes two tiles, which cost it fewer instructions than one twice, but where there is an SM for every tile or
+    A warp takes two tiles, which cost it fewer instructions than one twice, but where there is a team for every tile or
     it has sums of 8 rows, which pay for many outputs of 4-bit codes alone. A block has as many teams as have a unit
-    each. Rings are no deeper than keeps memory busy: activations come behind what was asked for before.
+    each.
     """
     held = next((most for most in FEW_ROWS if rows <= most), None)
     if not kind.is_factored or held is None:
@@ -326,18 +322,12 @@ def few_cut(
     cut = FewCut(held, 1, 1)
     if held == FEW_ROWS[-1] and (kind.code_bits != 4 or cut.units(outputs) <= MOST_TEAMS[1] * sm_count):
         return None
-    if held < FEW_ROWS[-1] and cut.units(outputs) > sm_count:
+    if held < FEW_ROWS[-1] and cut.units(outputs) > MOST_TEAMS[2] * sm_count:
         cut = FewCut(held, 2, 1)
     lane_bytes = 32 * 4 * min(held, MOST_OWN_SUMS)
-    half_slice = inputs // (2 * SLICES * GROUP_BLOCKS * BLOCK_INPUTS)
+    team_bytes = SLICES * (FEW_STAGES * cut.row_tiles * kind.group_bytes + 4 * held + 2 * lane_bytes)
     for teams in range(min(MOST_TEAMS[cut.row_tiles], -(-cut.units(outputs) // sm_count)), 0, -1):
-        cut = replace(cut, teams=teams)
-        taken = kind.held_bytes(inputs, held) + teams * SLICES * (4 * held + 2 * lane_bytes)
-        help_bytes = kind.group_terms * lane_bytes // 2 if cut.has_helpers else 0
-        stage_bytes = teams * SLICES * (cut.row_tiles * kind.group_bytes + help_bytes)
-        deepest = max(FEWEST_STAGES, min(MOST_STAGES // teams, half_slice))
-        stages = min(deepest, (shared_bytes - taken) // stage_bytes)
-        stages -= stages % 2 if cut.has_helpers else 0
-        if stages >= FEWEST_STAGES:
-            return replace(cut, stages=stages, shared_bytes=taken + stages * stage_bytes)
+        taken = kind.held_bytes(inputs, held) + teams * team_bytes
+        if taken <= shared_bytes:
+            return replace(cut, teams=teams, shared_bytes=taken)
     return None

@@ -80,27 +80,42 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
   }
 }
 
-// By a warp: a lane a block, and the sums of that block, or one lane those of the group.
-DEVICE void copy_columns(const Lane& own, u32 to, u32 filled, const Activation& a, int block, int row_tile, int count) {
-  if (!own.is_there || own.piece >= count) return;
-  const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
-  copy_run(to + own.piece * PLANES_BYTES, fragments_at(a, block, row_tile), PLANES_BYTES, filled, STAYS);
-  if (SUMS == 1) copy_run(sums_to + own.piece * SUMS_BYTES, block_sums_at(a, block, row_tile * 8), SUMS_BYTES, filled, STAYS);
-  if (SUMS == 2 && own.piece == 0) copy_run(sums_to, group_sums_at(a, block / GROUP_BLOCKS, row_tile), GROUP_BLOCKS * SUMS_BYTES, filled, STAYS);
-}
+// Where a lane finds a block's activations of the unit's rows, and its sums or its group's; group by group of a slice they move on.
+struct Source {
+  const u8 *planes, *sums;
+  size_t planes_on, sums_on;
+
+  METHOD Source(const Activation& a, int block, int row_tile)
+      : planes(fragments_at(a, block, row_tile)),
+        sums(SUMS == 2 ? group_sums_at(a, block / GROUP_BLOCKS, row_tile) : (const u8*)block_sums_at(a, block, row_tile * 8)),
+        planes_on((size_t)SLICES * GROUP_BLOCKS * (a.columns / 8) * (PLANES * FRAGMENT_BYTES)),
+        sums_on((size_t)SLICES * GROUP_BLOCKS * 8 * a.columns) {}
+
+  // By the first `count` lanes of a slice, the blocks of a group.
+  METHOD void copy(const Lane& own, u32 to, u32 filled, int count) {
+    const u32 sums_to = to + GROUP_BLOCKS * PLANES_BYTES;
+    if (own.is_there && own.piece < count) {
+      copy_run(to + own.piece * PLANES_BYTES, planes, PLANES_BYTES, filled, STAYS);
+      if (SUMS == 1) copy_run(sums_to + own.piece * SUMS_BYTES, sums, SUMS_BYTES, filled, STAYS);
+      if (SUMS == 2 && own.piece == 0) copy_run(sums_to, sums, GROUP_BLOCKS * SUMS_BYTES, filled, STAYS);
+    }
+    planes += planes_on, sums += sums_on;
+  }
+};
 
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
+// By a warp: a lane a block.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   Lane own(slots, barriers, GROUP_BLOCKS);
-  const int block = (first_slice + own.slice) * GROUP_BLOCKS + own.piece;
+  const int group_at = (first_slice + own.slice) * GROUP_BLOCKS;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
-    const int row_tile = p.at(unit).row_tile;
+    Source from(a, group_at + own.piece, p.at(unit).row_tile);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
-      const int count = blocks_of(visit + block - own.piece, p.blocks);
+      const int count = blocks_of(visit + group_at, p.blocks);
       own.claim(columns_bytes(count));
-      copy_columns(own, own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), a, visit + block, row_tile, count);
+      from.copy(own, own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
       own.pipe.pass();
     }
   }
@@ -110,11 +125,13 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   const Lane own(slots, barriers, GROUP_BLOCKS);
   const Held held(slots, barriers, own.is_there ? own.slice : 0);
+  const int group_at = (first_slice + own.slice) * GROUP_BLOCKS;
+  Source from(a, group_at + own.piece, 0);
   for (int i = 0; i < HELD_GROUPS; i++) {
-    const int first = (i * SLICES + first_slice + own.slice) * GROUP_BLOCKS, count = blocks_of(first, p.blocks);
+    const int count = blocks_of(i * SLICES * GROUP_BLOCKS + group_at, p.blocks);
     if (own.is_there && own.piece == 0) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
     __syncwarp();
-    copy_columns(own, held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, a, first + own.piece, 0, count);
+    from.copy(own, held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, count);
   }
 }
 

@@ -1,6 +1,7 @@
 // The product of many rows on sm_90a: a block takes 256 outputs x up to 64 rows, or 128 x 128, 64 outputs a warpgroup, by wgmma: weights pass
 // through registers, activations (CORES) stay in shared memory. Two more warps copy them, each through its own pipe. With 128 rows, what a
-// warpgroup does for a block of weights beside its products (wait, unpack, give back) serves twice the products.
+// warpgroup does for a block of weights beside its products (wait, unpack, give back) serves twice the products. block_chain.cuh or
+// group_chain.cuh goes through a slice.
 //
 // The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
 // shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
@@ -97,7 +98,7 @@ DEVICE const u8* own_records(const u8* slots, const WeightPipe& pipe, int count)
   return slots + pipe.stage * (PAIRS * PAIR_BYTES) + warp / 2 * PAIR_BYTES + warp % 2 * group_bytes(count);
 }
 
-// What a warpgroup takes on its way through a slice.
+// What a warpgroup goes through.
 struct Stream {
   const u8* slots;
   WeightPipe weights;

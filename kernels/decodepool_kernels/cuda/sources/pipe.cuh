@@ -38,7 +38,7 @@ DEVICE bool is_elected() {
   return is;
 }
 
-// A warp is done with a slot that it has left, read by the tensor cores alone.
+// A reading warp is done with the slot of which `free` is the second barrier.
 DEVICE void give_back_slot(u32 free) {
   __syncwarp();
   if ((threadIdx.x & 31) == 0) arrive(free);
