@@ -100,18 +100,33 @@ template <int tiles, int columns, int all> DEVICE void fold_blocks(float (&chain
   chain_part(chains, w, x, 0, n0);
 }
 
-// The end of a group: its chains, and its minima times the sums of 8 rows, added to acc[r][n].
+// The minima's step of a group and 8 rows, into minima[r][n]; it waits for no other, and what comes of it is there when the chains have ended.
+template <int tiles, int all> DEVICE void multiply_minima(float (&minima)[tiles][all][4], int n, const Head (&heads)[tiles], const GroupSums& sums) {
+#if HAS_MINIMUM
+  UNROLL for (int r = 0; r < tiles; r++) {
+    const u32 above = heads[r].minima(0, threadIdx.x & 3), below = heads[r].minima(1, threadIdx.x & 3);
+    multiply_f16(minima[r][n], above, below, above, below, sums.high, sums.low);
+  }
+#endif
+}
+
+// The end of a group: its chains, and what came of its minima, added to acc[r][n].
 template <int tiles, int all>
-DEVICE void end_group(float (&acc)[tiles][all][4], int n, const float (&chains)[tiles][all][4], const Head (&heads)[tiles], const GroupSums& sums) {
+DEVICE void end_group(float (&acc)[tiles][all][4], int n, const float (&chains)[tiles][all][4], const float (&minima)[tiles][all][4], const Head (&heads)[tiles]) {
   UNROLL for (int r = 0; r < tiles; r++) {
     add_scaled(acc[r][n], chains[r][n], heads[r].unit_pair(0));
 #if HAS_MINIMUM
-    const u32 above = heads[r].minima(0, threadIdx.x & 3), below = heads[r].minima(1, threadIdx.x & 3);
-    float minima[4] = {};
-    multiply_f16(minima, above, below, above, below, sums.high, sums.low);
-    add_scaled(acc[r][n], minima, heads[r].unit_pair(1));
+    add_scaled(acc[r][n], minima[r][n], heads[r].unit_pair(1));
 #endif
   }
+}
+
+// The same with the minima's step.
+template <int tiles, int all>
+DEVICE void end_group(float (&acc)[tiles][all][4], int n, const float (&chains)[tiles][all][4], const Head (&heads)[tiles], const GroupSums& sums) {
+  float minima[tiles][all][4] = {};
+  multiply_minima(minima, n, heads, sums);
+  end_group(acc, n, chains, minima, heads);
 }
 #else
 // The activations' sums over a part, as they stand beside a chain's results.
@@ -144,4 +159,7 @@ template <int tiles, int columns, int all> DEVICE void fold_blocks(float (&acc)[
 }
 
 template <int tiles, int all> DEVICE void end_group(float (&)[tiles][all][4], int, const float (&)[tiles][all][4], const Head (&)[tiles], const GroupSums&) {}
+template <int tiles, int all> DEVICE void multiply_minima(float (&)[tiles][all][4], int, const Head (&)[tiles], const GroupSums&) {}
+template <int tiles, int all>
+DEVICE void end_group(float (&)[tiles][all][4], int, const float (&)[tiles][all][4], const float (&)[tiles][all][4], const Head (&)[tiles]) {}
 #endif

@@ -145,7 +145,8 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
     groups_of[r] = weights + (first_tile + r) / 2 * PAIR_BYTES + (first_tile + r) % 2 * group_bytes(is_whole ? GROUP_BLOCKS : count);
     heads[r] = Head(groups_of[r], lane >> 2);
   }
-  float chains[ROW_TILES][TILES][4] = {};
+  float chains[ROW_TILES][TILES][4] = {}, minima[ROW_TILES][TILES][4] = {};
+  UNROLL for (int n = 0; n < TILES; n++) multiply_minima(minima, n, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
   UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
     if (!is_whole && q >= count) break;
     Columns x[TILES];
@@ -160,7 +161,7 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
     UNROLL for (int r = 0; r < ROW_TILES; r++) w[r].load(heads[r], groups_of[r], q, lane, offset);
     fold_blocks(GROUP_CHAINS ? chains : acc, 0, w, x);
   }
-  UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, GroupSums(sums + n * GROUP_SUM_BYTES));
+  UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, minima, heads);
 }
 
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
