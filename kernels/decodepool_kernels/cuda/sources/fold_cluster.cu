@@ -8,7 +8,7 @@
 #define BATCHES ((ROUND + FOLD_CHUNKS - 1) / FOLD_CHUNKS)
 #define WARPS (FOLD_DIMS / 32)
 
-// What the chunks of a round weigh; the row's largest score before a round and, by turns, after it.
+// What the chunks of a round weigh; the row's largest score before it, and after it where the next one looks.
 struct Round {
   FoldTable batches[BATCHES];
   float largest[2][FOLD_HEADS];
@@ -126,7 +126,7 @@ fold_cluster(const float* partial_o, const float2* partial_ml, const float* out,
   const Chunks chunks(step, row, switches);
   const Activation to = activation_at(target, WIDTH / 32, columns);
   const Hold h = {slice, rank, GROUPS};
-  // A short row alone leaves SMs idle, which the next product's blocks would rather have than wait for these.
+  // A short row alone leaves SMs idle, where the next product's blocks start unless these stand there. The block that stays awaits the kernel ahead for all.
   const bool is_for_one_block = GROUPS == WARPS && gridDim.x == 1 && chunks.count <= FOLD_CHUNKS;
   if (is_for_one_block && rank) return;
   await_previous();
