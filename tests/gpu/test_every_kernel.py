@@ -28,7 +28,7 @@ from decodepool_worker.engine.rows import Draw, Sampled, Sampling, Span
 from tests.gpu.test_engine import opened
 from tests.tiny.models import Tiny, write
 
-WIDTHS, ROWS = (1, 12), 32
+WIDTHS, ROWS = (2, 12), 32
 """Rows for which steps are prepared, and the most of a step: one program of products each."""
 ON_GPU = Wanted(192, 4, device="cuda", graphs=False)
 Seam = tuple[ModuleType, str, object]

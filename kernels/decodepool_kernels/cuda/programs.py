@@ -36,8 +36,10 @@ COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
-FOLD_CLUSTER_THREADS, MOST_CLUSTER_FOLD_ROWS = 128, 4
-"""Of a thread block that folds 128 dims of a row in a cluster; rows up to which these blocks all run at once."""
+FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
+"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once. Beside one
+row's attention SMs are idle, where the next product's blocks start unless they stand there.
+"""
 FEW_CAPABILITY = 90
 CLUSTER_CAPABILITY = 90
 FOLD_CLUSTER_CAPABILITY = 90
@@ -292,7 +294,7 @@ class Programs:
 
     def _folds_in_clusters(self, rows: int) -> bool:
         """Whether a few rows' chunks are folded by as many thread blocks as find room."""
-        return self._gpu.capability == FOLD_CLUSTER_CAPABILITY and rows <= MOST_CLUSTER_FOLD_ROWS
+        return self._gpu.capability == FOLD_CLUSTER_CAPABILITY and rows in CLUSTER_FOLD_ROWS
 
     def _fold_in_clusters(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
         defines = {**record.defines, "CORES": 0}

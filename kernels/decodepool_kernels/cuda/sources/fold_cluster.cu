@@ -1,8 +1,9 @@
 // What fold_quantise does, for few rows on sm_90, with the same bits: a cluster takes a slice of a row, a block of it 128 dims, a thread a dim. The states of
 // ROUND chunks are on their way at once, for it is their latency that the fold takes; what they weigh is found by the warps side by side.
 #include "cluster.cuh"
-#include "fold_slice.cuh"
+#include "partials.cuh"
 #include "pipe.cuh"
+#include "quantise.cuh"
 
 #define ROUND 72  // a thread's registers hold so many states: 36k tokens in groups of 8 blocks
 #define BATCHES ((ROUND + FOLD_CHUNKS - 1) / FOLD_CHUNKS)
@@ -121,20 +122,12 @@ fold_cluster(const float* partial_o, const float2* partial_ml, const float* out,
   __shared__ Meeting meeting;
   meeting.open();
   let_next_start();
-  const int row = blockIdx.x, slice = blockIdx.y / GROUPS, rank = blockIdx.y % GROUPS, lane = threadIdx.x & 31;
+  const int row = blockIdx.x, rank = blockIdx.y % GROUPS, lane = threadIdx.x & 31;
   const bool is_live = row < step[ROWS];
   const Chunks chunks(step, row, switches);
-  const Activation to = activation_at(target, WIDTH / 32, columns);
-  const Hold h = {slice, rank, GROUPS};
-  // A short row alone leaves SMs idle, where the next product's blocks start unless these stand there. The block that stays awaits the kernel ahead for all.
-  const bool is_for_one_block = GROUPS == WARPS && gridDim.x == 1 && chunks.count <= FOLD_CHUNKS;
-  if (is_for_one_block && rank) return;
+  const Hold h = {(int)blockIdx.y / GROUPS, rank, GROUPS};
   await_previous();
   if (!is_live) return;
-  if (is_for_one_block) {
-    fold_slice({partial_o, partial_ml}, out + row * stride, chunks, slice, row, to, switches);
-    return;
-  }
   float4 v[ITEMS];
   if (chunks.blocks == 0) {
     hold(v, h, WIDTH, [=](int k) { return *(const float4*)(out + row * stride + k); });
@@ -150,5 +143,5 @@ fold_cluster(const float* partial_o, const float2* partial_ml, const float* out,
   }
   if (threadIdx.x >= 32) return;
   const float largest = meeting.largest_of_cluster(largest_held(v), rank);
-  quantise_held(v, h, largest, WIDTH, row, to);
+  quantise_held(v, h, largest, WIDTH, row, activation_at(target, WIDTH / 32, columns));
 }
