@@ -101,10 +101,12 @@ def test_up_to_two_tiles_of_rows_have_a_cut_for_clusters_that_fits(kind: MatrixK
     assert cut is None or cut.shared_bytes <= H200
 
 
-@pytest.mark.parametrize(("rows", "is_cut"), [(8, False), (16, True)])
-def test_one_tile_of_rows_has_a_cut_for_clusters_where_it_leaves_few_of_them_idle(rows: int, is_cut: bool) -> None:
+@pytest.mark.parametrize(("rows", "unit_tiles"), [(1, 6), (4, 6), (8, None), (16, 4)])
+def test_rows_of_8_bits_have_a_cut_for_clusters_where_it_leaves_few_of_them_idle(
+    rows: int, unit_tiles: int | None
+) -> None:
     cut = cluster_cut(EIGHT_BITS, [4096, 1024, 1024], 4096, rows, sm_count=132, shared_bytes=H200)
-    assert (cut is not None) == is_cut
+    assert (cut.unit_tiles if cut else None) == unit_tiles
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,13 @@ def cluster_cut(
     kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
 ) -> ClusterCut | None:
     """Return the cut for up to `rows` rows; None where another program takes them, as it does where the last units
-    would leave many clusters idle. Units have the outputs that leave the busiest cluster the least; those of other
-    kinds than k-quants are slower where they are larger.
+    would leave many clusters idle. Units have the outputs that leave the busiest cluster the least; large ones are
+    slower for more than a few rows of other kinds than k-quants.
     """
     if rows > MOST_ROWS:
         return None
     clusters = sm_count // CLUSTER_BLOCKS
-    sizes = UNIT_TILES if kind.has_group_chains else UNIT_TILES[:1]
+    sizes = UNIT_TILES if kind.has_group_chains or rows <= MOST_FEW_ROWS else UNIT_TILES[:1]
     cuts = [cut for size in sizes if (cut := _cluster_cut(kind, size, inputs, rows, shared_bytes)) is not None]
     best = min(cuts, key=lambda cut: cut.unit_tiles * cut.rounds(outputs, clusters), default=None)
     if best is None:

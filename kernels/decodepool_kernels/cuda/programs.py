@@ -54,6 +54,8 @@ SPREAD = frozenset({"norm_quantise", "swiglu_quantise"})
 """Kernels whose blocks are kept apart."""
 FEWEST_SPREAD_ROWS = 8
 """Rows from which they are: with fewer nothing is gained."""
+MOST_EARLY_ROWS = 4
+"""Rows up to which a norm lets its product start at once: one with a thread block an SM cannot crowd on few of them."""
 MANY_ROWS, MOST_HEADS_EACH = 128, 4
 """Rows from which a thread that turns a pair of dims does so in several heads, where it folds no slices: blocks would
 take turns on the SMs.
@@ -109,6 +111,8 @@ class Programs:
             self._spent = slices if record.kernel in LAST_TO_READ else None
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
         kernel, blocks = record.kernel, record.grid(rows)
+        if kernel == "norm_quantise":
+            defines["EARLY"] = int(rows <= MOST_EARLY_ROWS and self._gpu.capability == FEW_CAPABILITY)
         if isinstance(record.grid, Pairs):
             each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
             blocks, defines["EACH"] = record.grid(rows, each), each

@@ -97,7 +97,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("quantise.cu", "x, from its planes", "itself at any width", PLANES),
         Kernel(
             "norm_quantise.cu", "the norm of a + b, from its planes", "fold_slices, add, rms_norm, quantise",
-            {**PLANES, **APART},
+            {**PLANES, **APART, "EARLY": (0, 1)},
         ),
         Kernel("swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES),
         Kernel("matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS, has_kinds=True),

@@ -106,8 +106,9 @@ struct Meeting {
     meet_blocks();
   }
 
-  // By one warp.
+  // By one warp; a block alone has nobody to tell.
   METHOD float largest_of_cluster(float own, int rank) {
+    if (GROUPS == 1) return own;
     const int lane = threadIdx.x & 31;
     if (lane < GROUPS) send(address_in(shared_address(&largest[rank]), lane), own, address_in(shared_address(&there), lane));
     wait_barrier(shared_address(&there), 0);

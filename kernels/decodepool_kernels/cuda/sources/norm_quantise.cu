@@ -1,6 +1,7 @@
 // The residual sum (where `addend` is given, or its slices: APART), its norm, and that quantised, a block a row: the bits of fold_slices,
 // add, rms_norm and quantise one by one. Rows are the step's, or those whose logits are wanted. The product behind it may
 // start once the row is here: earlier, its blocks crowd on the SMs that the kernel ahead leaves first, and its weights delay the row.
+// EARLY: at once, for few rows, whose products have a block an SM.
 #include "quantise.cuh"
 #include "rms.cuh"
 #include "slices.cuh"
@@ -9,6 +10,7 @@
 extern "C" __global__ void __launch_bounds__(256, 2)
 norm_quantise(const float* x, const float* addend, float* sum, const float* weight, i64 stride, int width, float epsilon,
               u8* target, int columns, const int* step, int domain, const __grid_constant__ Slices slices) {
+  if (EARLY) let_next_start();
   const int row = blockIdx.x, rows = step[ROWS];
   const bool is_live = row < step[domain];
   const int from_row = domain == WANTED && is_live ? row_array(step, WANTED_ROWS)[row] : row;
@@ -26,7 +28,7 @@ norm_quantise(const float* x, const float* addend, float* sum, const float* weig
     UNROLL for (int i = 0; i < ITEMS; i++)
       if (h.at(i) < width) *(float4*)(sum + from + h.at(i)) = v[i] = added(v[i], more[i]);
   }
-  let_next_start();
+  if (!EARLY) let_next_start();
   const float r = inverse_rms(v, width, epsilon);
   UNROLL for (int i = 0; i < ITEMS; i++) v[i] = multiplied(scaled(v[i], r), w[i]);
   quantise_held(v, h, largest_held(v), width, row, activation_at(target, width / 32, columns));
