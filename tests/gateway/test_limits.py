@@ -47,7 +47,7 @@ def test_a_reader_that_stalls_is_dropped_and_frees_its_row(
 ) -> None:
     monkeypatch.setattr(relay, "QUIET_SECONDS", 0.5)
     raw = decode(gateway, worker.post("/v1/sessions", {"tokens": [65]}, 201)["id"], 4096)
-    until(lambda: worker.busy() == 1, 5)
+    until(lambda: worker.get("/v1/sessions")["data"][0]["length"] > 1, 5)
     until(lambda: worker.busy() == 0, 20)
     assert worker.get("/v1/sessions")["data"][0]["length"] < 4096
     assert gateway.gateway.metrics.streams._value.get() == 0
