@@ -4,9 +4,12 @@
 // Groups of 4 blocks of 32 belong to slices in turn: group i to slice i mod 8.
 // Layout: [block of 32][8 rows][plane][lane][8 values], lane = 4 (row mod 8) + t holding k = 4t..4t+3 and 16+4t..16+4t+3: B fragments whose
 // hardware index 2t+e is k = 4t+e, and 8+2t+e is k = 4t+2+e. Where there is room for 2 or 4 rows alone, a plane has no more lanes than
-// theirs. With CORES, for wgmma: [block of 32][8 rows][plane][row][4 chunks of 8 values], a chunk 8 hardware indices of a half of k; chunks are exchanged by row: chunk c stands at c ^ (row / 2 mod 4). Then 1 / 2^e as
-// [slice][row], then room for sums of each 16 values, 32 bytes a row and group. SUMS 1: f32 [block][row][2]. SUMS 2: 2^-4 times each = hi + lo in
-// f16, [group][8 rows][hi, lo][row][8 halves of blocks], as a step of the tensor cores takes them; 0 past the last block. SUMS 0: nobody reads them.
+// theirs. With CORES, for wgmma: [block of 32][8 rows][plane][row][4 chunks of 8 values], a chunk 8 hardware indices of a half of k; chunks are
+// exchanged by row: chunk c stands at c ^ (row / 2 mod 4).
+//
+// Then 1 / 2^e as [slice][row], then sums of each 16 values. SUMS 1: f32 [block][row][2]. SUMS 2: 2^-4 times each = hi + lo in f16, [group][8 rows]
+// [hi, lo][row][8 halves of blocks], as a step of the tensor cores takes them, 8 rows even where there is room for fewer; 0 past the last block.
+// SUMS 0: none is read.
 #pragma once
 #include "common.cuh"
 

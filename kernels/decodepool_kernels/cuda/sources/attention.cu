@@ -5,7 +5,7 @@
 //
 // 8 blocks fold into a group, groups into the row, ascending from nothing: a function of the row's position and pages alone.
 // A block of 4 warps takes a unit: up to 8 columns (rows of one session x query heads of one kv head) against a run of blocks, and leaves either
-// the finished rows or the state of one chunk (a block, or a group) for attention_fold. Tokens and dims are the rows of the products.
+// the finished rows or the state of one chunk (a block, or a group), to be folded (partials.cuh). Tokens and dims are the rows of the products.
 #include "incoming.cuh"
 
 #define STEPS (HEAD_DIM / 16)

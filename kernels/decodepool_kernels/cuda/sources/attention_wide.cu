@@ -17,10 +17,7 @@
 #define QUERY_BYTES (TEAM_PLACES * HEAD_DIM * 2)
 
 // A reading warp is done with a slot that the tensor cores alone have read.
-DEVICE void give_back(const TilePipe& pipe) {
-  __syncwarp();
-  if ((threadIdx.x & 31) == 0) arrive(pipe.filled() + 8);
-}
+DEVICE void give_back(const TilePipe& pipe) { give_back_slot(pipe.filled() + 8); }
 
 // A unit's total and whose turn it is: a thread reads and writes its own places only, so a warp has a turn of its own. Turns pass late, behind products:
 // a warp waits for its stores before it passes one.

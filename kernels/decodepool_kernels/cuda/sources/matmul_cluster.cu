@@ -182,8 +182,8 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // By a warp a tile and 8 rows: y of the outputs that this block owns. After the last unit nobody waits to be told, and so no block ends before
-  // all that was sent to it has come: blocks need not meet again.
+  // By a warp a tile and 8 rows: y of the outputs that this block owns. No block ends before all that others send it has come, so that they need not
+  // meet again: sums are waited for here, word that a unit's were taken before the next unit's are sent, and of the last unit's there is none.
   METHOD float4 fold(const Activation& a, int tile, int n, int row_tile, bool is_last) {
     const int lane = threadIdx.x & 31;
     if (tile == 0 && n == 0 && lane == 0) arrive_expecting(there, OWN_SUMS * 16);

@@ -7,7 +7,8 @@
 // Rows are repeated in the tensor core's 8 columns, so that lanes with outputs in common have the same sums: each adds up those of one output (of two,
 // for two of 4 or 8 rows) and needs no other's scales. A short group is a whole one whose last blocks have activations of 0, and any codes.
 //
-// BESIDE: the product ahead takes the same activations, which are there as soon as it lets this one start, so that the two run side by side.
+// BESIDE: the product ahead takes the same activations, which are in the L2, where they are read, as soon as it lets this one start: it has waited for
+// them, or one ahead of it has. So the two run side by side.
 #define TILES 1  // of 8 rows
 #define UNIT_OUTPUTS (16 * ROW_TILES)
 #include "fold.cuh"

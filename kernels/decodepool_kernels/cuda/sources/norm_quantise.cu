@@ -1,7 +1,7 @@
 // The residual sum (where `addend` is given, or its slices: APART), its norm, and that quantised, a block a row: the bits of fold_slices,
 // add, rms_norm and quantise one by one. Rows are the step's, or those whose logits are wanted. The product behind it may
 // start once the row is here: earlier, its blocks crowd on the SMs that the kernel ahead leaves first, and its weights delay the row.
-// EARLY: at once, for few rows, whose products have a block an SM.
+// EARLY: at once, for few rows: where a product has one block an SM its blocks cannot crowd.
 #include "quantise.cuh"
 #include "rms.cuh"
 #include "slices.cuh"

@@ -3,7 +3,7 @@
 // kept by the leader, tells when all are there; before, a team's threads copy a run piece by piece. Readers fence before they meet: a run may land in a
 // slot only after ordinary reads of it are over.
 #pragma once
-#include "common.cuh"
+#include "pipe.cuh"
 
 #define HAS_COPY_ENGINE (__CUDA_ARCH__ >= 900)
 
@@ -18,15 +18,15 @@ template <int threads, int stages, int slot_bytes> struct Ring {
       : slots(shared_address(first_slot)), barriers(shared_address(first_barrier)), self(thread % threads), leads(thread == 0), filling(0), reading(0), phase(0) {
 #if HAS_COPY_ENGINE
     if (leads)
-      for (int slot = 0; slot < stages; slot++) asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barriers + 8 * slot) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 8 * slot, 1);
+    show_barriers();
 #endif
   }
 
   // Say how many bytes the slot being filled will hold.
   METHOD void expect(int bytes) const {
 #if HAS_COPY_ENGINE
-    if (leads) asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barriers + 8 * filling), "r"(bytes) : "memory");
+    if (leads) arrive_expecting(barriers + 8 * filling, bytes);
 #endif
   }
 
@@ -34,9 +34,7 @@ template <int threads, int stages, int slot_bytes> struct Ring {
   METHOD void copy(int offset, const u8* source, int bytes, u64 policy) const {
     const u32 target = slots + filling * slot_bytes + offset;
 #if HAS_COPY_ENGINE
-    if (self == 0)
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-                   ::"r"(target), "l"(source), "r"(bytes), "r"(barriers + 8 * filling), "l"(policy) : "memory");
+    if (self == 0) copy_run(target, source, bytes, barriers + 8 * filling, policy);
 #else
     for (int at = self * 16; at < bytes; at += threads * 16) copy16(target + at, source + at);
 #endif
@@ -53,9 +51,8 @@ template <int threads, int stages, int slot_bytes> struct Ring {
   // Wait until the slot to be read is there. Threads see each other's copies, and are done with the slot before, once they meet.
   METHOD void wait() const {
 #if HAS_COPY_ENGINE
-    asm volatile("{\n.reg .pred p;\nAGAIN: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n@p bra DONE;\nbra AGAIN;\nDONE:\n}" ::"r"(barriers + 8 * reading),
-                 "r"(phase) : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    wait_barrier(barriers + 8 * reading, phase);
+    end_plain_reads();
 #else
     wait_copies<stages - 2>();
 #endif
