@@ -121,8 +121,9 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
   }
 }
 
-// The same of activations that stay.
+// The same of activations that stay; none where no row is wanted, for nobody would wait for them, and a block may not end before its copies.
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  if (p.units() == 0) return;
   const Lane own(slots, barriers, 1);
   const Held held(slots, barriers, own.is_there ? own.slice : 0);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS;
