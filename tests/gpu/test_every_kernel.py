@@ -140,6 +140,7 @@ def test_a_prompt_beside_others_has_the_bytes_of_its_tokens_alone(
         engine.step([Span([0, 1], 0, prompt[:32])])
         engine.step([Span([0, 1], 32, prompt[32:64])])
         (drawn,) = engine.step([Span([0, 1], 64, prompt[64:70], 0, draw)])
+        engine.step([Span([2, 3], 0, prompt[:12])])  # few rows, and nobody's logits wanted
         engine.step([Span([2, 3], 0, prompt[:30]), Span([0, 1], 70, prompt[70:], 0)])
         for first, past in ((30, 60), (60, 70), (70, 71), (71, 72)):
             engine.step([Span([2, 3], first, prompt[first:past], 1)])
