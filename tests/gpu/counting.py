@@ -24,18 +24,18 @@ SHARED_BYTES = 232_448
 
 
 class CountingGpu:
-    """Gives out addresses."""
+    """Gives out addresses. `has_clusters` is off where no group of its SMs has room for a cluster."""
 
-    def __init__(self, cores: GpuCores) -> None:
+    def __init__(self, cores: GpuCores, *, has_clusters: bool = True) -> None:
         self.sm_count, self.capability, self.shared_bytes = (
             cores.multiprocessors,
             90 if cores.is_hopper else 80,
             SHARED_BYTES,
         )
-        self.taken_bytes = 0
+        self.taken_bytes, self._has_clusters = 0, has_clusters
 
     def clusters_at_once(self, _: Function, blocks: int) -> int:
-        return self.sm_count // blocks
+        return self.sm_count // blocks if self._has_clusters else 0
 
     def allocate(self, size_bytes: int) -> int:
         self.taken_bytes += size_bytes
@@ -62,7 +62,7 @@ def backend_on(
     heads = [(layer.kv_head_count, layer.key_length) for layer in shape.layers]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KernelLibrary, "__init__", lambda *_: None)
-        patch.setattr(KernelLibrary, "function", _function)
+        patch.setattr(KernelLibrary, "function", named_function)
         return CudaBackend(
             gpu,  # type: ignore[arg-type]
             model_graph(shape, header, None),
@@ -85,5 +85,8 @@ def _matrix(tensor: Any) -> DeviceMatrix:
     return DeviceMatrix(repacked_kind(tensor.type), outputs, inputs, 0, 1, 1)
 
 
-def _function(library: object, name: str, defines: Mapping[str, int], threads: int, shared_bytes: int = 0) -> Function:
-    return Function(None, threads, shared_bytes, 1)
+def named_function(
+    library: object, name: str, defines: Mapping[str, int], threads: int, shared_bytes: int = 0
+) -> Function:
+    """Return a kernel of which no more is known than its name."""
+    return Function(name, threads, shared_bytes, 1)

@@ -72,5 +72,5 @@ def test_without_clusters_the_tokens_are_the_same(gpu: Gpu, monkeypatch: pytest.
     logits = (np.random.default_rng(8).standard_normal((len(SAMPLINGS), 50_257)) * 2).astype(np.float32)
     draws = [Draw(sampling, 77, index, []) for index, sampling in enumerate(SAMPLINGS.values())]
     usual = drawn(gpu, logits, draws)
-    monkeypatch.setattr(drawing, "CLUSTERS_CAPABILITY", 0)
+    monkeypatch.setattr(drawing, "DRAW_CLUSTER_CAPABILITY", 0)
     assert drawn(gpu, logits, draws) == usual

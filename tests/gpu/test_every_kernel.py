@@ -32,10 +32,10 @@ WIDTHS, ROWS = (2, 12), 32
 """Rows for which steps are prepared, and the most of a step: one program of products each."""
 ON_GPU = Wanted(192, 4, device="cuda", graphs=False)
 Seam = tuple[ModuleType, str, object]
-DRAWN_ALONE: Seam = (draws, "CLUSTERS_CAPABILITY", 0)
+DRAWN_ALONE: Seam = (draws, "DRAW_CLUSTER_CAPABILITY", 0)
 NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
 ANY_GPU: Sequence[Seam] = [
-    (programs, capability, 0) for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "CLUSTER_CAPABILITY")
+    (programs, capability, 0) for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "PRODUCT_CLUSTER_CAPABILITY")
 ]
 CLUSTERED: Seam = (cluster_cuts, "LEAST_BUSY", {1: 2.0, 2: 0.0})
 """Two tiles of rows go to clusters however few units there are, one tile never."""

@@ -130,7 +130,7 @@ def test_warpgroups_and_warps_give_the_same_bytes(gpu: Gpu, name: str, monkeypat
 def test_few_rows_have_the_bytes_of_the_program_for_every_gpu(
     gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "CLUSTER_CAPABILITY", 0)
+    monkeypatch.setattr(programs, "PRODUCT_CLUSTER_CAPABILITY", 0)
     packed, _ = made(name, outputs, inputs)
     probe = products(gpu, numbers(1, 8, inputs), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 9)}
@@ -147,7 +147,7 @@ def test_little_shared_memory_gives_the_same_bytes(
     packed, _ = made(name, outputs, 1056)
     probe = products(gpu, numbers(1, 64, 1056), [packed])
     found = {width: probe.rows(range(width)).tobytes() for width in (1, 8, 9, 17, 64)}
-    for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "CLUSTER_CAPABILITY"):
+    for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "PRODUCT_CLUSTER_CAPABILITY"):
         monkeypatch.setattr(programs, capability, 0)
     monkeypatch.setattr(gpu, "shared_bytes", L40S_SHARED_BYTES)
     for width, bytes_of in found.items():
@@ -165,7 +165,7 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
     monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     found = {width: probe.rows(range(width)).tobytes() for width in range(1, 17)}
-    for capability in ("CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):
+    for capability in ("PRODUCT_CLUSTER_CAPABILITY", "WARPGROUP_CAPABILITY"):
         monkeypatch.setattr(programs, capability, 0)
     for width, bytes_of in found.items():
         assert probe.rows(range(width)).tobytes() == bytes_of, width

@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 Wide = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LANES, BLOCK, PAGE, GROUP_BLOCKS = 16, 32, 64, 8
+LANES, BLOCK, PAGE, GROUP_PAGES = 16, 32, 64, 8
 F16_LARGEST = np.float32(65504.0)
 
 
@@ -221,7 +221,7 @@ def attention(
     for first in range(unseen // PAGE * PAGE, len(keys), PAGE):
         tokens = slice(first, first + PAGE)
         state = block_state(q, keys[tokens], values[tokens], np.float32(scale), max(0, unseen - first), cap)
-        groups.setdefault(first // (PAGE * GROUP_BLOCKS), []).append(state)
+        groups.setdefault(first // (PAGE * GROUP_PAGES), []).append(state)
     states = [reduce(fold, blocks) for blocks in groups.values()]
     if sink is not None:
         states.append((sink, np.float32(1), np.zeros_like(states[0][2])))

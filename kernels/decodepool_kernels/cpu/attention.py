@@ -25,7 +25,7 @@ from decodepool_kernels.cpu.soft_cap import cap_scores
 from decodepool_kernels.cpu.vector import ADDRESS, F32, I32, I64, LANES, Emit, Value, constant, vector
 from decodepool_kernels.cpu.views import float32_at
 
-GROUP_BLOCKS = 8
+GROUP_PAGES = 8
 UNIT_ROWS = 16
 """Rows of one session that share a widened block: work split, no arithmetic."""
 MOST_QUERIES = 4
@@ -315,7 +315,7 @@ def attend_unit(
             first = max(position + 1 - window - index * PAGE_TOKENS, 0)
             if first >= visible:
                 continue
-            ends = index % GROUP_BLOCKS == GROUP_BLOCKS - 1 or index == position // PAGE_TOKENS
+            ends = index % GROUP_PAGES == GROUP_PAGES - 1 or index == position // PAGE_TOKENS
             for head in range(0, group_heads, MOST_QUERIES):
                 queries = min(MOST_QUERIES, group_heads - head)
                 query = q + (first_row + row) * q_stride + head_offset + head * width * 4

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from decodepool_sizing.layouts import BLOCK_INPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS
 
 from decodepool_kernels.cuda.packing import GROUP_SUM_BYTES
-from decodepool_kernels.cuda.products import GROUP_BLOCKS, SLICES
+from decodepool_kernels.cuda.products import SLICES
 
 PLANE_BYTES = 2
 """Of a value in one plane."""

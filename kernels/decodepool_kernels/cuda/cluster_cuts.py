@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, TILE_OUTPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.packing import MatrixKind
 from decodepool_kernels.cuda.products import (
     FEWEST_STAGES,
     FRAGMENT_BYTES,
-    GROUP_BLOCKS,
     MOST_STAGES,
     SLICES,
 )

@@ -183,7 +183,7 @@ class Gpu:
 
     def clusters_at_once(self, function: Function, blocks: int) -> int:
         """Return how many clusters of so many blocks the device holds at once: fewer than its SMs would, where what is
-        left of a group of SMs is too little for one.
+        left of a group of SMs is too little for one; 0 where every group is.
         """
         config = _config((blocks * self.sm_count, 1), function)
         attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()

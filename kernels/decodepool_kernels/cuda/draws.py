@@ -19,7 +19,7 @@ from decodepool_kernels.cuda.turns import STEPS_UNDER_WAY
 
 THREADS = 1024
 CLUSTER = 8
-CLUSTERS_CAPABILITY = 90
+DRAW_CLUSTER_CAPABILITY = 90
 MOST_TOKENS = 1 << 18
 """Of a vocabulary: the sum of so many weights fits into 63 bits, their ids into 18."""
 USED, HAS_SHARE = 1, 2
@@ -66,7 +66,7 @@ class Draws:
     def __init__(self, gpu: Gpu, library: KernelLibrary, source: LogitsSource, max_rows: int) -> None:
         if source.vocabulary_size > MOST_TOKENS:
             raise CannotCompile(f"a vocabulary of {source.vocabulary_size}: tokens are drawn from up to {MOST_TOKENS}")
-        self._gpu, self._cluster = gpu, CLUSTER if gpu.capability == CLUSTERS_CAPABILITY else 1
+        self._gpu, self._cluster = gpu, CLUSTER if gpu.capability == DRAW_CLUSTER_CAPABILITY else 1
         items = -(-source.vocabulary_size // (THREADS * self._cluster))
         name = "draw_cluster" if self._cluster > 1 else "draw"
         self._function = library.function(name, {"ITEMS": items}, THREADS)

@@ -19,11 +19,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from decodepool_kernels.cuda.page_tables import PAGE_TOKENS, PageTables, blocks_of
+from decodepool_kernels.cuda.page_tables import GROUP_PAGES, PAGE_TOKENS, PageTables, blocks_of
 from decodepool_kernels.cuda.wide_units import wide_units
 from decodepool_kernels.runs import RowRun
 
-GROUP_BLOCKS = 8
 COLUMNS = 8
 """Rows x query heads that attention takes at once."""
 MOST_CUT_ROWS = 8
@@ -186,7 +185,7 @@ class StepInputs:
         seen = [blocks_of(run.position + count - 1) for run, count in zip(runs, counts, strict=True)]
         blocks = cut.items * sum(n * b for n, b in zip(counts, seen, strict=True) if not self._is_wide(n))
         is_short = max(seen) <= MOST_SINGLE_BLOCKS and blocks <= SINGLES_EACH * cut.blocks_at_once
-        chunk = 1 if is_short or blocks <= cut.blocks_at_once else GROUP_BLOCKS
+        chunk = 1 if is_short or blocks <= cut.blocks_at_once else GROUP_PAGES
         self._is_crowded = chunk == 1 and sum(counts) <= MOST_CROWDED_ROWS and blocks > cut.blocks_at_once
         singles: list[tuple[int, int, int, int]] = []
         units: list[Unit] = []

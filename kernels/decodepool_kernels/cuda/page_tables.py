@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from decodepool_kernels.runs import RowRun
 
 PAGE_TOKENS = kv.PAGE_TOKENS
+GROUP_PAGES = 8
+"""Pages, or blocks of attention, whose states are folded before the row's total is."""
 
 
 def blocks_of(position: int) -> int:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from decodepool_sizing.layouts import TILE_OUTPUTS
+from decodepool_sizing.layouts import GROUP_BLOCKS, TILE_OUTPUTS
 
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.packing import GROUP_SUMS, HALF_SUMS, NO_SUMS, MatrixKind
 
 SLICES = 8
-GROUP_BLOCKS = 4
 MOST_PARTS = 3
 MOST_STAGES = 4
 FEWEST_STAGES = 2

@@ -11,7 +11,7 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
-from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -41,7 +41,7 @@ FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
 row's attention SMs are idle, where the next product's blocks start unless they stand there.
 """
 FEW_CAPABILITY = 90
-CLUSTER_CAPABILITY = 90
+PRODUCT_CLUSTER_CAPABILITY = 90
 FOLD_CLUSTER_CAPABILITY = 90
 WARPGROUP_CAPABILITY = 90
 """Each its own, so that a test can hold one program to its twin."""
@@ -63,7 +63,7 @@ take turns on the SMs.
 ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
-STATIC_SHARED_BYTES = 4096
+PRODUCT_STATIC_BYTES = 4096
 """More than any product's own shared arrays."""
 
 
@@ -141,7 +141,7 @@ class Programs:
         assert kind is not None
         self._spent = None  # its sums lie where the last ones lay
         arguments = (self._parts(record.parts), *arguments)
-        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         if self._has_warpgroups(rows):
             return self._warpgroups(record, arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, sm_count, room)
@@ -160,13 +160,22 @@ class Programs:
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
     def _cluster_cut(self, record: Record, rows: int) -> ClusterCut | None:
-        """Return the cut of a product that `matmul_cluster` takes."""
+        """Return the cut of a product that `matmul_cluster` takes; None where the device has no room for a cluster."""
         kind, inputs = record.parts[0].matrix.kind, record.parts[0].matrix.inputs
         assert kind is not None
-        if self._gpu.capability != CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
+        if self._gpu.capability != PRODUCT_CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
             return None
-        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
-        return cluster_cut(kind, _outputs(record), inputs, rows, sm_count=sm_count, shared_bytes=room)
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
+        cut = cluster_cut(kind, _outputs(record), inputs, rows, sm_count=sm_count, shared_bytes=room)
+        return None if cut is None or self._clusters(self._cluster_function(record, cut)) == 0 else cut
+
+    def _cluster_function(self, record: Record, cut: ClusterCut) -> Function:
+        return self._library.function(
+            "matmul_cluster", {**record.defines, **cut.defines()}, cut.threads, cut.shared_bytes
+        )
+
+    def _clusters(self, function: Function) -> int:
+        return self._gpu.clusters_at_once(function, CLUSTER_BLOCKS)
 
     def _few_cut(self, record: Record, rows: int, sm_count: int) -> FewCut | None:
         """Return the cut of a product that `matmul_few` takes, on so many SMs."""
@@ -174,7 +183,7 @@ class Programs:
         assert kind is not None
         if self._gpu.capability != FEW_CAPABILITY or self._cluster_cut(record, rows) is not None:
             return None
-        inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         return few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
 
     def _few(
@@ -202,9 +211,8 @@ class Programs:
     def _cluster(
         self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]
     ) -> Launch:
-        defines = {**record.defines, **cut.defines()}
-        function = self._library.function("matmul_cluster", defines, cut.threads, cut.shared_bytes)
-        clusters = min(cut.units(outputs), self._gpu.clusters_at_once(function, CLUSTER_BLOCKS))
+        function = self._cluster_function(record, cut)
+        clusters = min(cut.units(outputs), self._clusters(function))
         grid = (clusters * CLUSTER_BLOCKS, 1)
         return Launch(_product_name(record), function, grid, arguments, _weight_bytes(record))
 
@@ -223,7 +231,7 @@ class Programs:
     ) -> list[Launch]:
         kind = record.parts[0].matrix.kind
         assert kind is not None
-        room, is_full = self._gpu.shared_bytes - STATIC_SHARED_BYTES, not _is_of_wanted(record)
+        room, is_full = self._gpu.shared_bytes - PRODUCT_STATIC_BYTES, not _is_of_wanted(record)
         cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, room, is_full=is_full)
         assert cut is not None
         defines = {**record.defines, **cut.defines()}
@@ -262,7 +270,7 @@ class Programs:
     def _slices_bytes(self, record: Record, rows: int) -> int:
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
-        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - STATIC_SHARED_BYTES
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         if self._has_warpgroups(rows):
             cut = warpgroup_cut(kind, outputs, rows, sm_count, room, is_full=not _is_of_wanted(record))
             return 0 if cut is None else cut.partial_bytes(outputs, rows, min(cut.slices(outputs, rows), sm_count))

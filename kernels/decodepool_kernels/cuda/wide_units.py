@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from decodepool_kernels.cuda.page_tables import PAGE_TOKENS
+from decodepool_kernels.cuda.page_tables import GROUP_PAGES, PAGE_TOKENS
 from decodepool_kernels.runs import RowRun
 
-GROUP_TOKENS = 8 * PAGE_TOKENS
+GROUP_TOKENS = GROUP_PAGES * PAGE_TOKENS
 PLACES = 128
 """Pairs of a row and a query head that a thread block takes."""
 
