@@ -88,5 +88,5 @@ def _matrix(tensor: Any) -> DeviceMatrix:
 def named_function(
     library: object, name: str, defines: Mapping[str, int], threads: int, shared_bytes: int = 0
 ) -> Function:
-    """Return a kernel of which no more is known than its name."""
-    return Function(name, threads, shared_bytes, 1)
+    """Return a kernel of which no more is known than its name and its defines."""
+    return Function((name, defines), threads, shared_bytes, 1)

@@ -36,14 +36,14 @@ def _is_norm(defines: Defines) -> bool:
 
 
 def _is_product_cut(defines: Defines) -> bool:
-    """Whether 8 rows take the fewest outputs of those preferred, and fewer still are of the weights that take most room."""
+    """Whether 8 rows take the fewest outputs of those preferred, and 16 outputs are of weights that take most room."""
     if defines["ROW_TILES"] < ROW_TILES[-1]:
         return defines["CODE_BITS"] == 16
     return defines["TILES"] > 1 or defines["ROW_TILES"] == ROW_TILES[-1]
 
 
 def _is_few_cut(defines: Defines) -> bool:
-    """Whether there is room for no more rows than are held, and 8 are of 4-bit codes, a tile a warp, in up to 3 teams."""
+    """Whether 8 rows are of 4-bit codes, and a tile a warp; others are not so many outputs as make three teams."""
     rows = defines["MOST_ROWS"]
     if defines["COLUMNS"] != max(rows, HELD_COLUMNS[0]):
         return False
