@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
+from decodepool_kernels.cuda import programs
 from decodepool_kernels.cuda.backend import NARROW, CudaBackend
 from decodepool_kernels.cuda.device import Launch
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -76,6 +77,15 @@ def test_a_product_runs_beside_the_one_ahead_where_both_are_for_few_rows_and_tak
         assert (program(ahead), program(launch)) == ("matmul_few", "matmul_few")
         assert ahead.arguments[1].value == launch.arguments[1].value
     assert bool(beside) == (rows < 8)
+
+
+def test_no_product_runs_beside_one_in_clusters_which_lets_it_start_before_the_activation_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(programs, "prefers_clusters", lambda kind, rows: kind.code_bits == 4)
+    launches = step(backend("Q4_K_M", 1), 1)
+    behind = [launch for ahead, launch in pairwise(launches) if program(ahead) == "matmul_cluster"]
+    assert {defines(launch)["BESIDE"] for launch in behind if program(launch) == "matmul_few"} == {0}
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8, 24])
