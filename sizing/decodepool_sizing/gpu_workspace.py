@@ -30,7 +30,7 @@ FEWEST_WIDE_ROWS, FEWEST_SLICES = 24, 5
 """Rows from which on products are wide; slices of a thread block below which each slice is left apart."""
 CHUNK_STATES = 1024
 """States of attention's chunks that there is room for, a query head."""
-WIDE_HEADS, WIDE_THREADS = (64, 128), 256
+WIDE_HEADS, TOTAL_THREADS = (64, 128), 256
 """Head widths that attention has a program of many rows for, and that program's threads that hold a total."""
 STEP_WORDS, UNIT_WORDS = 8 + 7 * 512, 8
 """int32 that a step brings whatever its rows, and a unit of attention."""
@@ -49,7 +49,7 @@ def gpu_workspace_bytes(shape: ModelShape, cores: GpuCores, context_tokens: int,
     units = max_step_rows + CHUNK_STATES + wide
     step = 4 * (STEP_WORDS + UNIT_WORDS * units + max_step_rows * pages(context_tokens))
     states = CHUNK_STATES * heads * (4 * width + 8)
-    totals = wide * WIDE_THREADS * (2 * width + 16) + wide * WIDE_THREADS // 8
+    totals = wide * TOTAL_THREADS * (2 * width + 16) + wide * TOTAL_THREADS // 8
     fixed = step + states + totals + ROW_BYTES * max_step_rows + FLAG_BYTES * cores.multiprocessors + 4 * width
     return fixed + _arena_bytes(shape, max_step_rows, has_wide=has_wide) + _slices_bytes(shape, cores, max_step_rows)
 

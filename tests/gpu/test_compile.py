@@ -12,7 +12,7 @@ from decodepool_kernels.cuda import compile as compiling  # noqa: E402 - after t
 from decodepool_kernels.cuda.errors import CannotCompile  # noqa: E402
 from decodepool_kernels.cuda.packing import MatrixKind  # noqa: E402
 from decodepool_kernels.cuda.products import warpgroup_cut  # noqa: E402
-from decodepool_kernels.cuda.registry import KERNELS, KINDS, SWITCHES  # noqa: E402
+from decodepool_kernels.cuda.registry import KERNELS, KINDS, SWITCHES, Defines  # noqa: E402
 
 ARCHITECTURES = ("sm_80", "sm_89", "sm_90a", "sm_100")
 FOR_EVERY_TARGET = [
@@ -73,7 +73,7 @@ def test_steps_of_the_tensor_cores_are_not_serialised(kind: MatrixKind, outputs:
         assert "serialized" not in log_of("matmul_warpgroup.cu", {**kind.defines(), **cut.defines()}), rows
 
 
-def log_of(source: str, defines: compiling.Defines) -> str:
+def log_of(source: str, defines: Defines) -> str:
     """Return what NVRTC and ptxas say of a kernel for sm_90a that compiles."""
     names, texts = [name.encode() for name in compiling.headers()], list(compiling.headers().values())
     text = (compiling.SOURCES / source).read_bytes()

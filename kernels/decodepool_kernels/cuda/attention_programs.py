@@ -8,8 +8,8 @@ from decodepool_kernels.cuda.inputs import COLUMNS
 from decodepool_kernels.cuda.pages import KV_BITS, head_page_bytes
 from decodepool_kernels.cuda.wide_units import PLACES
 
-MOST_STAGES = 8
-FEWEST_STAGES = 3
+MOST_HALVES = 8
+FEWEST_HALVES = 3
 MOST_NARROW_BYTES = 64 << 10
 """Of the narrow program's ring: what is deeper hides nothing more, and keeps the kernels next to it off the SM."""
 ATTENTION_STATIC_BYTES = 6144
@@ -45,10 +45,10 @@ def narrow_ring(head_dim: int, kv_bits: int, shared_bytes: int, *, crowded: bool
     half_bytes = head_page_bytes(head_dim, kv_bits)
     blocks = SMALL_HALF_BLOCKS[kv_bits] if half_bytes <= SMALL_HALF_BYTES else 2
     own_bytes = ATTENTION_STATIC_BYTES + QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
-    if crowded and MOST_CROWDED_BLOCKS * (own_bytes + FEWEST_STAGES * half_bytes) <= shared_bytes:
+    if crowded and MOST_CROWDED_BLOCKS * (own_bytes + FEWEST_HALVES * half_bytes) <= shared_bytes:
         blocks = max(blocks, MOST_CROWDED_BLOCKS)
     fitting = (shared_bytes // blocks - own_bytes) // half_bytes
-    stages = max(FEWEST_STAGES, min(MOST_STAGES, fitting, MOST_NARROW_BYTES // half_bytes))
+    stages = max(FEWEST_HALVES, min(MOST_HALVES, fitting, MOST_NARROW_BYTES // half_bytes))
     return RingCut(blocks, stages, stages * half_bytes)
 
 
@@ -57,5 +57,5 @@ def wide_ring(head_dim: int, kv_bits: int, shared_bytes: int) -> RingCut:
     tile_bytes = head_page_bytes(head_dim, KV_BITS["f16"])
     own = PLACES * head_dim * 2 + PLACES * head_dim * 4 + WORKERS * 2 * PLACE_STATE_BYTES
     raw = 0 if kv_bits == KV_BITS["f16"] else RAW_STAGES * head_page_bytes(head_dim, kv_bits)
-    stages = min(MOST_STAGES, (shared_bytes - ATTENTION_STATIC_BYTES - own - raw) // tile_bytes)
+    stages = min(MOST_HALVES, (shared_bytes - ATTENTION_STATIC_BYTES - own - raw) // tile_bytes)
     return RingCut(1, stages, stages * tile_bytes + own + raw)

@@ -16,11 +16,13 @@ from decodepool_kernels.cuda.products import (
 )
 
 CLUSTER_BLOCKS = 2
-UNIT_TILES, ROW_TILES = (4, 6), 2
+UNIT_TILES, WARP_TILES = (4, 6), 2
 """Tiles of 16 outputs of a unit, those preferred first, and of a warp."""
+MOST_LARGE_ROWS = 4
+"""Rows up to which the larger units are no slower, of kinds whose groups are not one chain."""
 MOST_ROWS, MOST_FEW_ROWS = 16, 4
 """Rows that clusters take, and those up to which `matmul_few` is the faster for a k-quant."""
-HELD_ROWS, ROW_BYTES = (2, 4, 8), 64
+HELD_ROWS, PLANE_ROW_BYTES = (2, 4, 8), 64
 """Rows that a tile of an activation has room for, and the bytes of one in a plane of a block."""
 LEAST_BUSY = {1: 0.8, 2: 0.5}
 """Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
@@ -47,11 +49,11 @@ class ClusterCut:
         block owns of a unit.
         """
         own_tiles = self.unit_tiles // CLUSTER_BLOCKS
-        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // ROW_TILES + 2 + own_tiles * self.tiles)
+        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // WARP_TILES + 2 + own_tiles * self.tiles)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
-        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": ROW_TILES}
+        unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": WARP_TILES}
         held = {"HELD_ROWS": self.held_rows, "HELD_GROUPS": self.held_groups}
         return {**unit, "TILES": self.tiles, **held, "STAGES": self.stages}
 
@@ -78,12 +80,12 @@ def cluster_cut(
 ) -> ClusterCut | None:
     """Return the cut for up to `rows` rows; None where another program takes them, as it does where the last units
     would leave many clusters idle. Units have the outputs that leave the busiest cluster the least; large ones are
-    slower for more than a few rows of other kinds than k-quants.
+    slower for more than a few rows of kinds whose groups are not one chain.
     """
     if rows > MOST_ROWS:
         return None
     clusters = sm_count // CLUSTER_BLOCKS
-    sizes = UNIT_TILES if kind.has_group_chains or rows <= MOST_FEW_ROWS else UNIT_TILES[:1]
+    sizes = UNIT_TILES if kind.has_group_chains or rows <= MOST_LARGE_ROWS else UNIT_TILES[:1]
     cuts = [cut for size in sizes if (cut := _cluster_cut(kind, size, inputs, rows, shared_bytes)) is not None]
     best = min(cuts, key=lambda cut: cut.unit_tiles * cut.rounds(outputs, clusters), default=None)
     if best is None:
@@ -100,7 +102,9 @@ def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shar
     tiles, own_slices = -(-rows // 8), SLICES // CLUSTER_BLOCKS
     weight_bytes = own_slices * unit_tiles * kind.group_bytes
     held_rows = next((held for held in HELD_ROWS if rows <= held), HELD_ROWS[-1])
-    column_bytes = own_slices * GROUP_BLOCKS * tiles * (kind.planes * held_rows * ROW_BYTES + kind.has_minimum * 64)
+    column_bytes = (
+        own_slices * GROUP_BLOCKS * tiles * (kind.planes * held_rows * PLANE_ROW_BYTES + kind.has_minimum * 64)
+    )
     sums_bytes = unit_tiles // CLUSTER_BLOCKS * SLICES * tiles * FRAGMENT_BYTES
     groups = -(-inputs // (SLICES * GROUP_BLOCKS * BLOCK_INPUTS))
     stages = min(MOST_STAGES, (shared_bytes - sums_bytes - groups * column_bytes) // weight_bytes)

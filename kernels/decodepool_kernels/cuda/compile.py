@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -17,14 +16,12 @@ from decodepool_sizing.cache_folder import cache_folder
 
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_kernels.cuda.registry import HOPPER
+from decodepool_kernels.cuda.registry import HOPPER, Defines
 
 SOURCES = Path(__file__).parent / "sources"
 OLDEST_ARCHITECTURE = 80
 OPTIONS = ("--std=c++17", "--fmad=false")
 """No contraction: what is fused is written fused, so that every variant of a kernel rounds alike."""
-
-Defines = Mapping[str, int]
 
 
 @cache

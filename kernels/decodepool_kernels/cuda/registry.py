@@ -1,6 +1,6 @@
 """Every kernel, a row each: its source, the defines it is compiled with, its reference, what it is exact against.
 
-A test compiles every variant without a GPU, another holds each row to its reference on one.
+A test compiles every value of every define without a GPU, others hold each row to its reference on one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import product
 
 from decodepool_sizing.layouts import QUANT_LAYOUTS
 
-from decodepool_kernels.cuda.cluster_cuts import MOST_FEW_ROWS, UNIT_TILES
+from decodepool_kernels.cuda.cluster_cuts import MOST_LARGE_ROWS, UNIT_TILES
 from decodepool_kernels.cuda.formats import REPACKED, repack_defines
 from decodepool_kernels.cuda.grids import slice_held, slice_threads
 from decodepool_kernels.cuda.packing import BF16_KIND, F16_KIND, HALF_SUMS, NO_SUMS, quant_kind
@@ -60,7 +60,7 @@ def _is_cluster_cut(defines: Defines) -> bool:
         return False
     if defines["GROUP_CHAINS"]:
         return bool(defines["HELD_GROUPS"]) or defines["TILES"] > 1
-    is_small = defines["UNIT_TILES"] == UNIT_TILES[0] or defines["HELD_ROWS"] <= MOST_FEW_ROWS
+    is_small = defines["UNIT_TILES"] == UNIT_TILES[0] or defines["HELD_ROWS"] <= MOST_LARGE_ROWS
     return is_small and not defines["HELD_GROUPS"]
 
 

@@ -2,8 +2,8 @@
 
 A small matrix of each kind that a model has, of two halves. Small integers times integers of 12 bits have every
 partial sum exact in f32, so the answer is one, to the bit, whatever the order: a tensor core that drops bits fails.
-Random weights times rows of many magnitudes must be near binary64; and every row must have the same bits alone and
-among 16 and 64 others, which other programs multiply (`mma.sync` for few rows, `wgmma` for many where there is it).
+Random weights times rows of many magnitudes must be near binary64; and every row must have the same bits among 16 and
+among 64, some alone too, which other programs multiply (`mma.sync` for few rows, `wgmma` for many where there is it).
 """
 
 from __future__ import annotations
