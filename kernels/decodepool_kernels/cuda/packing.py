@@ -92,7 +92,7 @@ class MatrixKind:
     @property
     def has_group_chains(self) -> bool:
         """Whether a code times its factor is exact in f16, so that a group's blocks are one chain of the tensor cores:
-        11 bits at most, as of all k-quants but Q6_K, whose 6 and 7 bits make 12.
+        11 bits at most, as of all k-quants but Q6_K, whose 5 and 7 bits make 12.
         """
         return self.is_factored and (self.code_bits == 4 or self.sub_block == BLOCK_INPUTS)
 
