@@ -78,7 +78,7 @@ golden: $(STAMP) ## write again what is generated: the CRD, its page, the render
 	$(RUN) python -m tests.chart.rendering
 
 .PHONY: test-gpu
-test-gpu: $(STAMP) model ## the GPU's tests; without a GPU they say that they did not run
+test-gpu: $(STAMP) model ## the GPU's tests; without a GPU, that kernels compile (many minutes), and the rest say that they did not run
 	$(RUN) pytest tests/gpu -rs
 
 .PHONY: sanitize-gpu

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from decodepool_cli.subjects import measure_shape
+
+from bench.gpu.folders import made_folder
 
 SHAPE = "llama-3-8b"
 
@@ -35,7 +36,7 @@ def shown(report: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=made_folder, required=True)
     parser.add_argument("--type", action="append", dest="types")
     parser.add_argument("--no-profile", action="store_true")
     options = parser.parse_args()

@@ -20,7 +20,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -33,6 +32,8 @@ from decodepool_worker.serving.loading import served_from
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.serving.sockets import listening_socket, url_of
+
+from bench.gpu.folders import made_folder
 
 SHAPE, VOCABULARY = "llama-3-8b", 128_256
 PROMPT, DRAWN = 1024, 256
@@ -150,7 +151,7 @@ async def arrivals(http: aiohttp.ClientSession, session: str) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=made_folder)
     parser.add_argument("--type", default="Q8_0", dest="weights")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--read", metavar="URL")

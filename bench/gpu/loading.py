@@ -28,6 +28,8 @@ from decodepool_worker.engine.open_cuda import loaded_on
 from decodepool_worker.model.named_shapes import named_header
 from decodepool_worker.weights.random_blocks import random_bytes
 
+from bench.gpu.folders import made_folder
+
 SHAPE = "llama-3-8b"
 SAMPLE_OUTPUTS = 512
 
@@ -83,7 +85,7 @@ def load(path: Path) -> tuple[float, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=made_folder, required=True)
     parser.add_argument("--type", action="append", dest="types")
     parser.add_argument("--blocks", type=int, default=8)
     options = parser.parse_args()

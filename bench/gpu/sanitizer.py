@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import product
-from pathlib import Path
 
 from decodepool_cli.provenance import provenance
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.device import Gpu
 
+from bench.gpu.folders import made_folder
 from tests.gpu.test_every_kernel import CASES, IN_CLUSTERS
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -107,7 +107,7 @@ def told(outcomes: Sequence[Outcome]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=made_folder, required=True)
     parser.add_argument("--tool", action="append", dest="tools", choices=TOOLS)
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--limit", type=float, default=600)

@@ -32,7 +32,7 @@ class Rows:
             page = self._held.setdefault(span.pages[0], [0] * 64)
             page[span.position : span.position + len(span.tokens)] = span.tokens
             if span.slot is not None:
-                self._logits[span.slot] = sum(token * (i + 1) for i, token in enumerate(page))
+                self._logits[span.slot] = sum(token * (i + 1) for i, token in enumerate(page)) * np.arange(97)
         if rows >= self._wrong_from:
             self._logits[min(self.slot_count, len(spans)) - 1, 5] += 1
         return [None] * len(spans)
@@ -68,3 +68,10 @@ def test_a_small_plan_is_tested_with_what_it_has(pages: int, slots: int, max_row
 def test_a_row_that_depends_on_its_company_is_told(rows: int) -> None:
     with pytest.raises(GpuFault, match=f"a GPU: a row has other bits among {rows} rows than alone"):
         require_same_bits(Rows(pages=100, slots=40, wrong_from=rows), "a GPU")
+
+
+def test_a_device_that_computes_nothing_is_told() -> None:
+    engine = Rows(pages=100, slots=40)
+    engine.step = lambda spans: [None] * len(spans)  # type: ignore[method-assign]
+    with pytest.raises(GpuFault, match="a GPU: every logit is the same number"):
+        require_same_bits(engine, "a GPU")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from decodepool_kernels.cuda.errors import GpuFault
 
 from decodepool_worker.engine.rows import PAGE_TOKENS, Engine, Span
@@ -23,10 +24,13 @@ def require_same_bits(engine: Engine, name: str) -> None:
     """Evaluate a prompt one token a step, then few tokens a step, then as many copies side by side as there are rows
     for, doubling from one.
 
-    GpuFault with the GPU's name where the logits after it differ by a bit. Writes to pages and slots from 0 on.
+    GpuFault with the GPU's name where the logits after it differ by a bit, or are all one number: a device that
+    computes nothing is equal to itself. Writes to pages and slots from 0 on.
     """
     tokens = [position * 7919 % engine.vocabulary_size for position in range(TOKENS)]
     alone = _logits_after(engine, tokens, rows=1)
+    if len(np.unique(np.frombuffer(alone, np.float32))) == 1 < engine.vocabulary_size:
+        raise GpuFault(f"{name}: every logit is the same number, so it computes nothing")
     for rows in FEW_ROWS:
         if _logits_after(engine, tokens, rows) != alone:
             raise _depends_on_company(name, rows)
