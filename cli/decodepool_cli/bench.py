@@ -13,7 +13,7 @@ from decodepool_sizing.workspace import MAX_SESSIONS
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
-from decodepool_cli.loading import Device, KeptAs, Threads, runnable_model
+from decodepool_cli.loading import Device, KeptAs, Threads, require_kept, runnable_model
 from decodepool_cli.output import AsJson, columns, console, facts, plain, print_json, size
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _of_file(file: Path | None, weights: str | None, asked: Asked) -> dict[str, 
     assert file is not None
     if weights is not None:
         raise bad_input("--type: a file has its own")
-    model, shape = runnable_model(file, asked.kv_type)
+    model, shape = runnable_model(file, asked.kv_type, asked.device)
     cases = asked.cases(shape.max_context_tokens)
     from decodepool_cli.measurement import measure  # noqa: PLC0415 - see `loading`
     from decodepool_cli.subjects import file_subject  # noqa: PLC0415
@@ -107,13 +107,15 @@ def _of_file(file: Path | None, weights: str | None, asked: Asked) -> dict[str, 
 
 def _of_shape(name: str, weights: str | None, asked: Asked) -> dict[str, Any]:
     """Measure all that a shape is held against, or what is asked for alone."""
-    from decodepool_worker.model.named_shapes import SHAPES  # noqa: PLC0415 - see `loading`
+    from decodepool_sizing.shape import read_shape  # noqa: PLC0415 - see `loading`
+    from decodepool_worker.model.named_shapes import SHAPES, named_header  # noqa: PLC0415
 
     from decodepool_cli.measurement import measure  # noqa: PLC0415
     from decodepool_cli.subjects import measure_shape, shape_subject  # noqa: PLC0415
 
     kind = weights or DEFAULT_TYPE
     subject = shape_subject(name, kind, asked.wanted())
+    require_kept(read_shape(named_header(name, kind)), asked.kv_type, asked.device)
     if asked.widths is None and asked.context is None and asked.kv_type is KVType.F16:
         return measure_shape(name, kind, threads=asked.threads, is_profiled=asked.is_profiled)
     return measure(subject, asked.cases(SHAPES[name].context_tokens))

@@ -44,7 +44,7 @@ def generate(
 ) -> None:
     """Stream one answer in the terminal."""
     interrupt_on_terminate()
-    model, shape = runnable_model(file, kv_type)
+    model, shape = runnable_model(file, kv_type, device)
     raw = raw or not model.tokenizer.has_chat_template
     if system is not None and raw:
         raise bad_input("--system: there is no chat template to put it into")

@@ -15,7 +15,7 @@ from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import is_url
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.support import RUN_KV_TYPES
+from decodepool_sizing.support import run_kv_types
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.model import Model, read_model
@@ -28,17 +28,23 @@ Special = Annotated[bool, typer.Option("--special", help="Read marks such as <|i
 """Options that every command which runs a model has in common."""
 
 
-def runnable_model(file: Path, kv_type: KVType = KVType.F16) -> tuple[Model, ModelShape]:
-    """Read a model's header; bad input unless the engine runs it, with keys and values of this type."""
+def runnable_model(file: Path, kv_type: KVType = KVType.F16, device: DeviceKind = "cpu") -> tuple[Model, ModelShape]:
+    """Read a model's header; bad input unless the device's engine runs it, with keys and values of this type."""
     if is_url(str(file)):
         raise bad_input(f"{told_url(str(file))}: fetch the file first; only `inspect` and `plan` read URLs")
     model = read_model(str(file))
     if model.shape is None or model.refusals:
         raise bad_input(f"{file}: {model.refusals[0]}")
-    possible = [kind.value for kind in kv_types(model.shape) if kind in RUN_KV_TYPES]
-    if kv_type not in possible:
-        raise bad_input(f"--kv-type: this model keeps nothing as {kv_type}; possible are {', '.join(possible)}")
+    require_kept(model.shape, kv_type, device)
     return model, model.shape
+
+
+def require_kept(shape: ModelShape, kv_type: KVType, device: DeviceKind) -> None:
+    """Bad input unless a device's engine keeps the keys and values of a model in this type."""
+    possible = [kind.value for kind in kv_types(shape) if kind in run_kv_types(device)]
+    if kv_type not in possible:
+        where = "" if device == "cpu" else "on a GPU, "
+        raise bad_input(f"--kv-type: {where}this model keeps nothing as {kv_type}; possible are {', '.join(possible)}")
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def logits(
     interrupt_on_terminate()
     if (tokens is None) == (text is None):
         raise bad_input("give one of --tokens and --text")
-    model, shape = runnable_model(file, kv_type)
+    model, shape = runnable_model(file, kv_type, device)
     ids = _text_ids(model, text, special=special) if text is not None else token_ids(tokens or "", shape)
     if not ids:
         raise bad_input("--text: this is a text of no tokens")

@@ -75,7 +75,7 @@ def serve(
     if name is not None and not (name.strip() and name.isprintable()):
         raise bad_input(f"--name: {name!r} is no name")
     service = Service(_keys(api_keys), tag=_tag(worker_tag_of), local_clients=local_clients)
-    runnable_model(file, kv_type)
+    runnable_model(file, kv_type, device)
     configure_logging(as_json=log_json)
     listening = listener(host, port) if inherited is None else inherited_socket(inherited)
     url = url_of(listening)

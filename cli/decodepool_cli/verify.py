@@ -27,7 +27,7 @@ def verify(
 ) -> None:
     """Hold this machine and this file to the exactness gates."""
     interrupt_on_terminate()
-    _, shape = runnable_model(file, kv_type)
+    _, shape = runnable_model(file, kv_type, device)
     from decodepool_worker.verify.lab import BrokenGate  # noqa: PLC0415 - see `loading`
     from decodepool_worker.verify.long_gate import LONG_CONTEXT_TOKENS  # noqa: PLC0415
 

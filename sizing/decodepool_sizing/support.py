@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.expected import DENSE_PARTS, check_tensors
 from decodepool_sizing.header import Header
@@ -19,6 +20,12 @@ RUN_WEIGHT_TYPES = frozenset(TensorType[name] for name in (*FLOAT_BYTES, *QUANT_
 
 RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
 GPU_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.Q8_0})
+
+
+def run_kv_types(device: DeviceKind) -> frozenset[KVType]:
+    """Return how the engine of a device keeps keys and values."""
+    return RUN_KV_TYPES if device == "cpu" else GPU_KV_TYPES
+
 
 _TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})
 """Integers are tables, such as which experts a token takes, and no weights."""

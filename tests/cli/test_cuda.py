@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def commands(model: Path, out: Path) -> dict[str, list[object]]:
     return {
+        "serve": ["serve", model, "--context", 64, "--port", 0],
         "generate": ["generate", model, "--prompt", "hello"],
         "logits": ["logits", model, "--tokens", "1,2", "--out", out / "x.npy"],
         "verify": ["verify", model, "--json"],
@@ -32,7 +34,7 @@ def commands(model: Path, out: Path) -> dict[str, list[object]]:
 
 
 @pytest.mark.skipif(HAS_DRIVER, reason="did not run: there is a GPU's driver here")
-@pytest.mark.parametrize("name", commands(Path(), Path()))
+@pytest.mark.parametrize("name", [name for name in commands(Path(), Path()) if name != "serve"])
 def test_a_machine_without_a_gpu_is_told_in_one_line(call: Call, model: Path, tmp_path: Path, name: str) -> None:
     done = call(*commands(model, tmp_path)[name], "--device", "cuda")
     assert (done.code, done.out) == (1, "")
@@ -48,3 +50,14 @@ def test_a_driver_without_a_gpu_is_told_too(call: Call, model: Path, monkeypatch
     assert done.code == 1
     assert "CUDA_ERROR_NO_DEVICE" in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", commands(Path(), Path()))
+def test_keys_and_values_that_no_gpu_keeps_are_the_options_fault(
+    call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delattr(driver, "cuInit")
+    done = call(*commands(model, tmp_path)[name], "--device", "cuda", "--kv-type", "f32")
+    assert (done.code, done.out) == (2, "")
+    assert re.fullmatch(r"decodepool: --kv-type: on a GPU, .*nothing as f32; possible are f16(, q8_0)?\n", done.err)
+    assert not list(tmp_path.iterdir())

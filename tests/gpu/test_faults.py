@@ -14,7 +14,7 @@ from cuda.bindings import driver
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_sizing.errors import BadModelFile, CannotFit
+from decodepool_sizing.errors import BadDemand, CannotFit
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import ModelFile, Wanted, read_model
@@ -81,5 +81,5 @@ def test_a_plan_is_of_what_is_free(model: ModelFile) -> None:
 
 
 def test_keys_and_values_that_the_kernels_do_not_keep_are_named(model: ModelFile) -> None:
-    with pytest.raises(BadModelFile, match="kv type f32"):
+    with pytest.raises(BadDemand, match="kv type f32"):
         plan(model, OtherGpu(), kv_type=KVType.F32)

@@ -12,7 +12,7 @@ from decodepool_sizing.facts import ModelFacts
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
-from decodepool_sizing.support import GPU_KV_TYPES, RUN_KV_TYPES
+from decodepool_sizing.support import run_kv_types
 from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_operator.planner.devices import Device, Refused, find_device, resource_of
@@ -63,7 +63,7 @@ def refused_model(pool: Pool, facts: ModelFacts) -> str | None:
 
 def find_capacity(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:
     """Plan a worker of the pool. Whatever cannot be is `Refused`, with the numbers."""
-    run = RUN_KV_TYPES if pool.kind == "cpu" else GPU_KV_TYPES
+    run = run_kv_types(pool.kind)
     possible = [kind for kind in kv_types(facts.shape) if kind in run]
     if pool.spec.kv_type not in possible:
         message = f"this model's heads cannot be kept as {pool.spec.kv_type} here; possible are {', '.join(possible)}"

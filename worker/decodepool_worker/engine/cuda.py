@@ -11,7 +11,7 @@ from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.records import Weights
 from decodepool_kernels.graph import Graph
 from decodepool_sizing.capacity import CapacityPlan
-from decodepool_sizing.errors import BadModelFile
+from decodepool_sizing.errors import BadDemand
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
@@ -25,9 +25,9 @@ from decodepool_worker.engine.rows import Draw, Outcome, Span
 
 
 def check_kv_type(kv_type: KVType) -> None:
-    """Raise BadModelFile for keys and values that the CUDA kernels do not keep."""
+    """Raise BadDemand for keys and values that the CUDA kernels do not keep."""
     if kv_type not in KV_BITS:
-        raise BadModelFile(f"kv type {kv_type}: the CUDA engine keeps {' or '.join(KV_BITS)}")
+        raise BadDemand(f"kv type {kv_type}: the CUDA engine keeps {' or '.join(KV_BITS)}")
 
 
 class CudaEngine:
