@@ -15,7 +15,7 @@ from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.support import RUN_KV_TYPES
+from decodepool_sizing.support import gpu_refusals, run_kv_types
 from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_cli.amounts import amount_option
@@ -52,7 +52,7 @@ def plan(
     context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
     gpu: Annotated[str | None, typer.Option(help="Plan for a GPU by name, such as h200.")] = None,
     memory: Annotated[str | None, typer.Option(help="Plan for this much memory, such as 80GiB.")] = None,
-    device: Annotated[DeviceKind, typer.Option(help="What the memory belongs to.")] = "cpu",
+    device: Annotated[DeviceKind | None, typer.Option(help="What the memory belongs to; cpu by default.")] = None,
     kv_type: Annotated[KVType, typer.Option(help="How keys and values are kept.")] = KVType.F16,
     sessions: Annotated[int | None, typer.Option(min=1, help="Plan exactly this many sessions.")] = None,
     cache_reserve: Annotated[
@@ -75,7 +75,7 @@ def plan(
         raise typer.Exit(FAILED) from None
     except ValueError as error:
         raise bad_input(str(error)) from None
-    notes = [*model.refusals, *_kv_refusals(kv_type, target.device)]
+    notes = [*model.refusals, *_refusals(kv_type, target)]
     if json:
         print_json(described(planned, notes))
     else:
@@ -124,9 +124,13 @@ def _described_refusal(error: CannotFit, demand: Demand, device: DeviceMemory) -
     }
 
 
-def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
+def _target(gpu: str | None, memory: str | None, device: DeviceKind | None) -> Target:
     if gpu is not None and memory is not None:
         raise bad_input("--gpu and --memory: give one of them")
+    if gpu is not None and device == "cpu":
+        raise bad_input("--gpu and --device cpu: a GPU is no CPU; give --gpu alone")
+    if gpu is None and memory is None and device == "cuda":
+        raise bad_input("--device cuda: give the GPU too, with --gpu, such as h200, or its --memory, such as 80GiB")
     if gpu is not None:
         try:
             found = find_gpu(gpu)
@@ -136,8 +140,8 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind) -> Target:
     amount = amount_option(memory, "--memory")
     if amount is None:
         return Target(cpu_memory(available_memory_bytes(), "this machine"))
-    kind = cpu_memory if device == "cpu" else gpu_memory
-    return Target(kind(amount, f"a {device.upper()} with {size(amount)}"))
+    kind, name = (gpu_memory, "CUDA") if device == "cuda" else (cpu_memory, "CPU")
+    return Target(kind(amount, f"a {name} with {size(amount)}"))
 
 
 def _demand(
@@ -155,10 +159,14 @@ def _demand(
     return Demand(shape, weights, context, kv_type, sessions, reserve, STEP_ROWS[kind])
 
 
-def _kv_refusals(kv_type: KVType, device: DeviceMemory) -> list[str]:
-    if device.kind != "cpu" or kv_type in RUN_KV_TYPES:
-        return []
-    return [f"keys and values as {kv_type}: the engine does not run this yet"]
+def _refusals(kv_type: KVType, target: Target) -> list[str]:
+    """Return why the device's engine would not run any model so, a line for each reason."""
+    lines = gpu_refusals(target.gpu.compute_capability) if target.gpu is not None else []
+    run = run_kv_types(target.device.kind)
+    if kv_type not in run:
+        kept = " or ".join(kind.value for kind in KVType if kind in run)
+        lines.append(f"keys and values as {kv_type}: the engine keeps {kept} on a GPU")
+    return lines
 
 
 def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) -> None:

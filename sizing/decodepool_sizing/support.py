@@ -1,4 +1,4 @@
-"""What the CPU engine runs, as tables; and why it refuses a model, as one line a reason."""
+"""What the engines run, as tables; and why they refuse a model or a GPU, as one line a reason."""
 
 from __future__ import annotations
 
@@ -21,10 +21,21 @@ RUN_WEIGHT_TYPES = frozenset(TensorType[name] for name in (*FLOAT_BYTES, *QUANT_
 RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
 GPU_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.Q8_0})
 
+OLDEST_COMPUTE_CAPABILITY = "8.0"
+
 
 def run_kv_types(device: DeviceKind) -> frozenset[KVType]:
     """Return how the engine of a device keeps keys and values."""
     return RUN_KV_TYPES if device == "cpu" else GPU_KV_TYPES
+
+
+def gpu_refusals(compute_capability: str) -> list[str]:
+    """Return why the CUDA engine would not run on a GPU of a compute capability such as 7.5, a line for each reason."""
+    if float(compute_capability) >= float(OLDEST_COMPUTE_CAPABILITY):
+        return []
+    return [
+        f"compute capability {compute_capability}: the CUDA engine runs on {OLDEST_COMPUTE_CAPABILITY} and later ones"
+    ]
 
 
 _TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})

@@ -10,6 +10,8 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from cuda.bindings import driver
+from decodepool_kernels.cuda.compile import OLDEST_ARCHITECTURE
+from decodepool_sizing.support import OLDEST_COMPUTE_CAPABILITY
 
 from tests.cli.conftest import Call
 from tests.cli.models import write_talking
@@ -61,3 +63,7 @@ def test_keys_and_values_that_no_gpu_keeps_are_the_options_fault(
     assert (done.code, done.out) == (2, "")
     assert re.fullmatch(r"decodepool: --kv-type: on a GPU, .*nothing as f32; possible are f16(, q8_0)?\n", done.err)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_refuses_the_gpus_that_the_compiler_refuses() -> None:
+    assert 10 * float(OLDEST_COMPUTE_CAPABILITY) == OLDEST_ARCHITECTURE

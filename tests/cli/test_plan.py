@@ -90,6 +90,14 @@ BAD_USAGE = {
     ),
     "a reserve without a unit": (["--context", "64", "--cache-reserve", "4"], "say --cache-reserve 4GiB"),
     "two devices": (["--context", "64", "--gpu", "h200", "--memory", "4Gi"], "--gpu and --memory: give one"),
+    "a GPU that is a CPU": (
+        ["--context", "64", "--gpu", "h200", "--device", "cpu"],
+        "--gpu and --device cpu: a GPU is",
+    ),
+    "some GPU": (
+        ["--context", "64", "--device", "cuda"],
+        "--device cuda: give the GPU too, with --gpu, such as h200, or its --memory",
+    ),
     "an unknown GPU": (["--context", "64", "--gpu", "h2000"], "--gpu: no GPU is called 'h2000'; did you mean"),
     "an unknown type": (["--context", "64", "--kv-type", "q17"], "--kv-type"),
     "a type too wide": (["--context", "64", "--kv-type", "q8_0"], "cannot be kept as q8_0; possible are f16, f32"),
@@ -112,6 +120,32 @@ def test_a_model_that_is_not_run_is_planned_all_the_same(call: Call, tmp_path: P
     assert seen["fits"]
     assert not seen["supported"]
     assert "Not run: rope turns" in call("plan", path, "--context", 64, "--memory", "4GiB").out
+
+
+@pytest.mark.parametrize(
+    ("options", "reasons"),
+    [
+        (["--gpu", "h200", "--device", "cuda"], []),
+        (["--gpu", "h200", "--kv-type", "f32"], ["keys and values as f32: the engine keeps f16 or q8_0 on a GPU"]),
+        (["--memory", "4GiB", "--device", "cuda", "--kv-type", "f32"], ["keys and values as f32: "]),
+        (["--memory", "4GiB", "--kv-type", "f32"], []),
+        (["--gpu", "t4"], ["compute capability 7.5: the CUDA engine runs on 8.0 and later ones"]),
+        (["--gpu", "v100", "--kv-type", "f32"], ["compute capability 7.0: ", "keys and values as f32: "]),
+        (["--gpu", "a100"], []),
+        (["--gpu", "b300"], []),
+    ],
+    ids=" ".join,
+)
+def test_what_the_devices_engine_does_not_run_is_told(
+    call: Call, model: Path, options: list[str], reasons: list[str]
+) -> None:
+    done = call("plan", model, "--context", 64, *options, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["supported"] is (not reasons)
+    assert len(done.json["refusals"]) == len(reasons)
+    assert all(told.startswith(reason) for told, reason in zip(done.json["refusals"], reasons, strict=True))
+    shown = " ".join(call("plan", model, "--context", 64, *options).out.split())
+    assert all(f"Not run: {told}" in shown for told in done.json["refusals"])
 
 
 def test_an_unknown_architecture_has_no_plan(call: Call, tmp_path: Path) -> None:
