@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_a_machine_without_a_gpu_is_told_in_one_line(call: Call, model: Path, tm
     assert "no NVIDIA driver answers here" in done.err
     assert done.err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["generate", "bench of a shape"])
+def test_a_missing_extra_is_told_with_what_installs_it(
+    call: Call, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for module in ("open_cuda", "random_cuda"):
+        monkeypatch.setitem(sys.modules, f"decodepool_worker.engine.{module}", None)
+    done = call(*commands(model, tmp_path)[name], "--device", "cuda")
+    assert (done.code, done.out) == (1, "")
+    assert "the `cuda` extra is not installed: " in done.err
+    assert done.err.endswith("; `uv sync --inexact --extra cuda` installs it\n")
+    assert done.err.count("\n") == 1
 
 
 def test_a_driver_without_a_gpu_is_told_too(call: Call, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,8 @@ def _cuda_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise GpuFault(f"the `cuda` extra is not installed: {error}") from error
+        install = "`uv sync --inexact --extra cuda` installs it"
+        raise GpuFault(f"the `cuda` extra is not installed: {error}; {install}") from error
 
 
 def read_model(reader: FileReader) -> ModelFile:
