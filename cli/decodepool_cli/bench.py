@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.kv import KVType
+from decodepool_sizing.shape import read_shape
 from decodepool_sizing.workspace import MAX_SESSIONS
+from decodepool_worker.model.named_shapes import SHAPES, named_header
 
 from decodepool_cli.faults import bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
@@ -25,14 +27,22 @@ if TYPE_CHECKING:
 DEFAULT_WIDTHS = "1,2,4,8,16"
 DEFAULT_CONTEXT = 512
 DEFAULT_TYPE = "Q8_0"
+SHAPE_HELP = (
+    f"Measure a shape on a GPU; there is {', '.join(SHAPES)}. It is held against 1 to 64 sessions of 1k tokens, "
+    "1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. With --widths, --context or another --kv-type than f16, that "
+    "alone is measured."
+)
 
 
 def bench(
     *,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A GGUF file.")] = None,
-    shape: Annotated[str | None, typer.Option(help="Measure this shape on a GPU, such as llama-3-8b.")] = None,
+    shape: Annotated[str | None, typer.Option(help=SHAPE_HELP)] = None,
     weights: Annotated[
-        str | None, typer.Option("--type", metavar="Q8_0", help="The shape's random weights, such as Q4_K_M.")
+        str | None,
+        typer.Option(
+            "--type", metavar="Q8_0", help=f"The shape's random weights, such as Q4_K_M; {DEFAULT_TYPE} by default."
+        ),
     ] = None,
     widths: Annotated[
         str | None, typer.Option(metavar="1,2,4", help=f"Sessions that decode together; {DEFAULT_WIDTHS} by default.")
@@ -107,10 +117,7 @@ def _of_file(file: Path | None, weights: str | None, asked: Asked) -> dict[str, 
 
 def _of_shape(name: str, weights: str | None, asked: Asked) -> dict[str, Any]:
     """Measure all that a shape is held against, or what is asked for alone."""
-    from decodepool_sizing.shape import read_shape  # noqa: PLC0415 - see `loading`
-    from decodepool_worker.model.named_shapes import SHAPES, named_header  # noqa: PLC0415
-
-    from decodepool_cli.measurement import measure  # noqa: PLC0415
+    from decodepool_cli.measurement import measure  # noqa: PLC0415 - see `loading`
     from decodepool_cli.subjects import measure_shape, shape_subject  # noqa: PLC0415
 
     kind = weights or DEFAULT_TYPE

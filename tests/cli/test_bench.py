@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from decodepool_cli.cases import COMPACT_CASES, shape_cases
 from decodepool_cli.provenance import commit
 from decodepool_cli.subjects import step_weight_bytes
 from decodepool_sizing.header import read_header
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import Loaded, Wanted, open_model
+from decodepool_worker.model.named_shapes import SHAPES
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
@@ -113,6 +116,23 @@ def test_a_shape_asked_for_wrongly_is_told_before_any_gpu_is(call: Call, words: 
     assert done.code == 2
     assert fault in done.err
     assert done.err.count("\n") == 1
+
+
+def test_the_help_tells_what_a_shape_is_held_against_and_which_there_are(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    told = call("bench", "--help").out
+    assert all(name in told for name in SHAPES)
+    assert "Q8_0 by default" in told
+    assert "With --widths, --context or another --kv-type than f16, that alone is measured." in told
+    cases = shape_cases(is_profiled=False)
+    for context in {context for context, _ in cases.decodes}:
+        counts = [sessions for each, sessions in cases.decodes if each == context]
+        counted = f"{counts[0]} {'to' if len(counts) > 2 else 'and'} {counts[-1]}"
+        assert re.search(rf"{counted}( sessions)? of {context >> 10}k", told)
+    ((context, sessions),) = COMPACT_CASES.decodes
+    assert f"{sessions} of {context >> 10}k kept as q8_0" in told
 
 
 def test_a_type_is_a_shapes_alone(call: Call, untold: Path) -> None:
