@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from decodepool_sizing.kv import KVType
@@ -68,9 +69,10 @@ def _shown(results: Iterator[GateResult]) -> Iterator[GateResult]:
     """Pass results on, each shown as a row of a table as soon as it is there."""
     from rich.live import Live  # noqa: PLC0415 - not for `--json`
 
+    first = next(results)  # nothing is shown before the model is open, and so able to run
     table = columns("gate", "rows", "bytes compared", "")
     with Live(table, console=(shown := console()), auto_refresh=False) as live:
-        for result in results:
+        for result in chain([first], results):
             _add_row(table, result)
             live.refresh()
             yield result

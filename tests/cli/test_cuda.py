@@ -30,7 +30,8 @@ def commands(model: Path, out: Path) -> dict[str, list[object]]:
         "serve": ["serve", model, "--context", 64, "--port", 0],
         "generate": ["generate", model, "--prompt", "hello"],
         "logits": ["logits", model, "--tokens", "1,2", "--out", out / "x.npy"],
-        "verify": ["verify", model, "--json"],
+        "verify": ["verify", model],
+        "verify for programs": ["verify", model, "--json"],
         "bench": ["bench", model, "--json"],
         "bench of a shape": ["bench", "--shape", "llama-3-8b", "--json"],
     }
