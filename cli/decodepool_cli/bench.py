@@ -16,7 +16,7 @@ from decodepool_worker.model.named_shapes import SHAPES, named_header
 from decodepool_cli.faults import bad_input
 from decodepool_cli.interrupts import interrupt_on_terminate
 from decodepool_cli.loading import Device, KeptAs, Threads, require_kept, runnable_model
-from decodepool_cli.output import AsJson, columns, console, facts, plain, print_json, size
+from decodepool_cli.output import AsJson, columns, console, facts, plain, print_json, print_whole, size
 
 if TYPE_CHECKING:
     from decodepool_worker.engine.open import Wanted
@@ -29,8 +29,8 @@ DEFAULT_CONTEXT = 512
 DEFAULT_TYPE = "Q8_0"
 SHAPE_HELP = (
     f"Measure a shape on a GPU; there is {', '.join(SHAPES)}. It is held against 1 to 64 sessions of 1k tokens, "
-    "1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. With --widths, --context or another --kv-type than f16, that "
-    "alone is measured."
+    "1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. "
+    "With --widths, --context or another --kv-type than f16, that alone is measured."
 )
 
 
@@ -144,10 +144,10 @@ def _show(report: dict[str, Any]) -> None:
     out = console()
     out.print(facts(_facts(report)))
     out.print()
-    out.print(_decode_table(report))
+    print_whole(out, _decode_table(report))
     for profile in report.get("profiles", []):
         out.print()
-        out.print(_profile_table(profile))
+        print_whole(out, _profile_table(profile))
     out.print()
     for row in report["prefill"]:
         rate = f"{row['tokens_per_second']:,.0f} tokens per second"

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+MOST_COLUMNS = 1000
+"""What no table needs."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 """The `--json` option of every command whose output is data."""
 
@@ -51,6 +54,17 @@ def columns(*headings: str) -> Table:
     for index, heading in enumerate(headings):
         table.add_column(heading, justify="right" if index else "left")
     return table
+
+
+def print_whole(out: Console, table: Table) -> None:
+    """Print a table with no cell shortened or folded: a terminal that is narrower wraps its lines."""
+    from rich.measure import Measurement  # noqa: PLC0415
+
+    width = out.width
+    needed = Measurement.get(out, out.options.update(width=MOST_COLUMNS), table).maximum
+    out.width = max(width, needed)
+    out.print(table)
+    out.width = width
 
 
 def size(amount: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from decodepool_cli.bench import _show
 from decodepool_cli.cases import COMPACT_CASES, shape_cases
 from decodepool_cli.provenance import commit
 from decodepool_cli.subjects import step_weight_bytes
@@ -209,6 +210,35 @@ def test_on_a_gpu_steps_stand_beside_their_floor_and_phases_beside_the_bandwidth
     shown = call(*words)
     assert "a still GPU, reads 0.00 TB/s" in shown.out
     assert "of read bandwidth" in shown.out
+
+
+def test_no_number_of_a_table_is_shortened_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"sessions": 64, "context": 131_072, "kv_type": "q8_0", "tokens_per_second": 123_456.78, "steps": 128}
+    times = {"step_ms": 1234.567, "step_ms_min": 1233.333, "step_ms_max": 1299.999}
+    decode = row | times | {"host_ms": 1111.11, "floor_fraction": 0.987}
+    name = "product 14336 x 4096 and its activation"
+    phase = {"name": name, "launches": 12_345, "ms": 1234.567, "bytes": 10**12}
+    profile = {"sessions": 64, "context": 131_072, "phases": [phase | {"read_fraction": 0.876}]}
+    machine = {"cpu": "a CPU", "cores": 16, "memory_bytes": 2**37, "gpu": "a GPU", "cuda_driver": "13.0", "nvrtc": "13"}
+    report = {
+        "machine": machine,
+        "memory": {"planned_bytes": 2**33, "measured_bytes": 2**33},
+        "commit": "0" * 40,
+        "read_bytes_per_second": 4 * 10**12,
+        "model": "a model",
+        "decode": [decode],
+        "sampled": [row | times],
+        "profiles": [profile],
+        "prefill": [],
+    }
+    _show(report)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    times_shown = ["1234.57", "1233.33", "1300.00", "128", "1234.57", "1111.11"]
+    assert ["64", "131,072", "123,456.8", *times_shown, "99%", "q8_0"] in lines
+    assert [*name.split(), "12345", "1234.567", "1,000,000", "88%"] in lines
 
 
 def step_weights(file: Path) -> int:
