@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from cuda.bindings import driver
+from cuda.bindings import nvrtc as bindings
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.errors import CannotCompile
@@ -34,6 +36,39 @@ def test_a_driver_older_than_the_compiler_is_told_with_both_versions(monkeypatch
     assert "\n" not in line
     for part in ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", f"NVRTC {nvrtc.version()}", "CUDA 12.2", "sm_90", "install"):
         assert part in line
+
+
+@pytest.mark.parametrize("reason", ["no such file: libnvrtc.so.13\n  listdir:", "function nvrtcVersion is not found"])
+@pytest.mark.parametrize(
+    ("asked_first", "call"), [(nvrtc.version, "nvrtcVersion"), (nvrtc.architectures, "nvrtcGetSupportedArchs")]
+)
+def test_a_compiler_that_cannot_be_loaded_is_told_by_whatever_asks_it_first(
+    asked_first: Callable[[], object], call: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise RuntimeError(reason)
+
+    nvrtc.architectures.cache_clear()
+    monkeypatch.setattr(bindings, call, missing)
+    with pytest.raises(CannotCompile) as told:
+        asked_first()
+    first = reason.partition("\n")[0]
+    assert str(told.value) == f"NVRTC cannot be loaded: {first}; {nvrtc.INSTALL}"
+
+
+def test_a_compiler_without_its_builtins_is_told_by_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, log = bindings.nvrtcResult.NVRTC_ERROR_BUILTIN_OPERATION_FAILURE, "cannot open builtins.\n  Look there."
+    monkeypatch.setattr(bindings, "nvrtcCompileProgram", lambda program, count, options: (refused,))
+    monkeypatch.setattr(nvrtc, "_log", lambda program: log)
+    with pytest.raises(CannotCompile) as told:
+        nvrtc.compiled("a.cu", b"", {}, ["-DROWS=1"])
+    assert str(told.value) == f"NVRTC is not whole: cannot open builtins; {nvrtc.INSTALL}"
+
+
+def test_what_does_not_compile_is_told_before_the_options() -> None:
+    with pytest.raises(CannotCompile, match=r'^a.cu\(1\): error: identifier "y" is undefined') as told:
+        nvrtc.compiled("a.cu", b"__device__ int x = y;", {}, ["-DROWS=1"])
+    assert str(told.value).endswith("(a.cu -DROWS=1)")
 
 
 @dataclass
