@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +15,11 @@ pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extr
 
 from cuda.bindings import driver
 from cuda.bindings import nvrtc as bindings
-from decodepool_kernels.cuda import nvrtc
+from decodepool_kernels.cuda import image_cache, nvrtc
+from decodepool_kernels.cuda.compile import image, target_of
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.errors import CannotCompile
+from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_sizing.errors import BadModelFile, CannotFit
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.readers import file_reader
@@ -24,18 +28,59 @@ from decodepool_worker.engine.open_cuda import planned_on
 
 from tests.tiny.models import Tiny, write
 
+SUCCESS, INVALID = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_IMAGE
 
-def test_a_driver_older_than_the_compiler_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-    monkeypatch.setattr(driver, "cuModuleLoadData", lambda image: (refused, None))
+
+def gpu_that_answers(monkeypatch: pytest.MonkeyPatch, load: Callable[[bytes], tuple[Any, Any]]) -> Gpu:
+    """A GPU that is not there, whose driver answers so when it is to load an image."""
+    monkeypatch.setattr(driver, "cuModuleLoadData", load)
+    monkeypatch.setattr(driver, "cuModuleGetFunction", lambda module, entry: (SUCCESS, entry))
     gpu = Gpu.__new__(Gpu)
+    monkeypatch.setattr(gpu, "_modules", [], raising=False)
+    monkeypatch.setattr(gpu, "_blocks_per_sm", lambda handle, threads, shared_bytes: 1)
     gpu.driver_version, gpu.capability = "12.2", 90
+    return gpu
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, status: driver.CUresult) -> str:
+    """Return how a refused image is told."""
+    gpu = gpu_that_answers(monkeypatch, lambda image: (status, None))
     with pytest.raises(CannotCompile) as told:
         gpu.load(b"", "add", 32, 0)
-    line = str(told.value)
+    return str(told.value)
+
+
+def test_a_driver_older_than_the_compiler_is_told_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = refused(monkeypatch, driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
     assert "\n" not in line
     for part in ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", f"NVRTC {nvrtc.version()}", "CUDA 12.2", "sm_90", "install"):
         assert part in line
+
+
+@pytest.mark.parametrize("name", ["INVALID_IMAGE", "NO_BINARY_FOR_GPU", "OUT_OF_MEMORY", "JIT_COMPILER_NOT_FOUND"])
+def test_another_refusal_is_told_as_the_driver_has_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = refused(monkeypatch, getattr(driver.CUresult, f"CUDA_ERROR_{name}"))
+    assert f"the driver refuses a kernel (CUDA_ERROR_{name})" in line
+    assert "install" not in line
+
+
+@pytest.mark.parametrize(("refusals", "compiles"), [(0, 0), (1, 1), (2, 1)])
+def test_a_kept_image_that_the_driver_takes_for_none_is_compiled_anew_once(
+    refusals: int, compiles: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    image("add.cu", {}, target_of(90))
+    (path,) = tmp_path.rglob("*.image")
+    version, whole = path.parent.name, path.read_bytes()
+    image_cache.keep(version, path.name, b"sealed as it came")
+    answers, compiled = [INVALID] * refusals, []
+    compile_one = nvrtc.compiled
+    monkeypatch.setattr(nvrtc, "compiled", lambda *arguments: compiled.append(1) or compile_one(*arguments))
+    library = KernelLibrary(gpu_that_answers(monkeypatch, lambda image: (answers.pop() if answers else SUCCESS, None)))
+    with nullcontext() if refusals < 2 else pytest.raises(CannotCompile, match="CUDA_ERROR_INVALID_IMAGE"):
+        library.function("add", {}, 32)
+    assert len(compiled) == compiles
+    assert (path.read_bytes() == whole) == bool(compiles)
 
 
 @pytest.mark.parametrize("reason", ["no such file: libnvrtc.so.13\n  listdir:", "function nvrtcVersion is not found"])

@@ -16,7 +16,7 @@ from cuda.bindings import driver
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda import nvrtc
-from decodepool_kernels.cuda.errors import CannotCompile, GpuFault
+from decodepool_kernels.cuda.errors import BadImage, CannotCompile, GpuFault
 
 PIECE_BYTES = 256
 """What a piece of a region begins at a multiple of, as the driver's own allocations do."""
@@ -153,14 +153,12 @@ class Gpu:
         return self._marks[-1]
 
     def load(self, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:
-        """Load a kernel. CannotCompile where the driver cannot take the image, or the GPU not such a block."""
+        """Load a kernel. CannotCompile where the driver cannot take the image (BadImage where it takes it for none), or
+        the GPU not such a block.
+        """
         status, module = driver.cuModuleLoadData(image)
         if status != driver.CUresult.CUDA_SUCCESS:
-            device = f"the driver is for CUDA {self.driver_version}, the GPU is sm_{self.capability}"
-            versions = f"made by NVRTC {nvrtc.version()}; {device}"
-            raise CannotCompile(
-                f"the driver refuses a kernel ({_name(status)}), {versions}: install an NVRTC no newer than the driver"
-            )
+            raise self._refused(status)
         self._modules.append(module)
         handle = _ok(driver.cuModuleGetFunction(module, entry.encode()))
         blocks = self._blocks_per_sm(handle, threads, shared_bytes)
@@ -171,6 +169,14 @@ class Gpu:
                 f"{entry} needs {needed} bytes of shared memory a block, the GPU has {self.shared_bytes}"
             )
         return Function(handle, threads, shared_bytes, blocks)
+
+    def _refused(self, status: Any) -> CannotCompile:
+        """Return the fault of an image that the driver does not load, with a way out where the answer names one."""
+        device = f"the driver is for CUDA {self.driver_version}, the GPU is sm_{self.capability}"
+        line = f"the driver refuses a kernel ({_name(status)}), made by NVRTC {nvrtc.version()}; {device}"
+        if status == driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+            return CannotCompile(f"{line}: install an NVRTC no newer than the driver")
+        return BadImage(line) if status == driver.CUresult.CUDA_ERROR_INVALID_IMAGE else CannotCompile(line)
 
     def _blocks_per_sm(self, handle: Any, threads: int, shared_bytes: int) -> int:
         """Let a kernel have so much shared memory a block; return how many blocks an SM then holds, 0 for none."""
