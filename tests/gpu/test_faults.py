@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +19,7 @@ from cuda.bindings import nvrtc as bindings
 from decodepool_kernels.cuda import image_cache, nvrtc
 from decodepool_kernels.cuda.compile import image, target_of
 from decodepool_kernels.cuda.device import Gpu
-from decodepool_kernels.cuda.errors import CannotCompile
+from decodepool_kernels.cuda.errors import CannotCompile, GpuFault
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_sizing.errors import BadModelFile, CannotFit
 from decodepool_sizing.kv import KVType
@@ -73,14 +74,46 @@ def test_a_kept_image_that_the_driver_takes_for_none_is_compiled_anew_once(
     (path,) = tmp_path.rglob("*.image")
     version, whole = path.parent.name, path.read_bytes()
     image_cache.keep(version, path.name, b"sealed as it came")
-    answers, compiled = [INVALID] * refusals, []
-    compile_one = nvrtc.compiled
-    monkeypatch.setattr(nvrtc, "compiled", lambda *arguments: compiled.append(1) or compile_one(*arguments))
+    answers, compiler = [INVALID] * refusals, Mock(wraps=nvrtc.compiled)
+    monkeypatch.setattr(nvrtc, "compiled", compiler)
     library = KernelLibrary(gpu_that_answers(monkeypatch, lambda image: (answers.pop() if answers else SUCCESS, None)))
     with nullcontext() if refusals < 2 else pytest.raises(CannotCompile, match="CUDA_ERROR_INVALID_IMAGE"):
         library.function("add", {}, 32)
-    assert len(compiled) == compiles
+    assert compiler.call_count == compiles
     assert (path.read_bytes() == whole) == bool(compiles)
+
+
+STARTS = {
+    "no driver": (None, r"^no NVIDIA driver answers here: no libcuda; a driver for CUDA 13 .* `--device cpu` works"),
+    "no GPU": ("CUDA_ERROR_NO_DEVICE", r"^no GPU is visible \(CUDA_ERROR_NO_DEVICE\).*CUDA_VISIBLE_DEVICES"),
+    "another driver's module": (
+        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
+        "^the NVIDIA driver does not start here: .*MISMATCH",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "line"), STARTS.values(), ids=STARTS)
+def test_a_driver_that_shows_no_gpu_is_told_with_what_to_look_at(
+    status: str | None, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(flags: int) -> tuple[driver.CUresult]:
+        if status is None:
+            raise RuntimeError("no libcuda.")
+        return (getattr(driver.CUresult, status),)
+
+    monkeypatch.setattr(driver, "cuInit", start)
+    with pytest.raises(GpuFault, match=line):
+        Gpu()
+
+
+def test_memory_that_is_refused_is_told_with_what_was_asked_and_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "cuMemAlloc", lambda size: (driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY, None))
+    monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (SUCCESS, 1000, 24 << 30))
+    gpu = Gpu.__new__(Gpu)
+    gpu.name = "a GPU"
+    with pytest.raises(GpuFault, match=r"^a GPU refuses 1536 bytes .*OUT_OF_MEMORY\): 1000 bytes are free$"):
+        gpu.allocate(1536)
 
 
 @pytest.mark.parametrize("reason", ["no such file: libnvrtc.so.13\n  listdir:", "function nvrtcVersion is not found"])

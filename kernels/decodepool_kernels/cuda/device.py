@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
+from decodepool_sizing.quantities import exact_bytes
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda import nvrtc
@@ -49,10 +50,7 @@ class Gpu:
     """The device `ordinal`, through its primary context."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        try:
-            _ok(driver.cuInit(0))
-        except RuntimeError as error:
-            raise GpuFault(f"no NVIDIA driver answers here: {error}") from error
+        _start_driver()
         self._device = _ok(driver.cuDeviceGet(ordinal))
         self._context = _ok(driver.cuDevicePrimaryCtxRetain(self._device))
         self._modules: list[Any] = []
@@ -80,8 +78,12 @@ class Gpu:
         _ok(driver.cuCtxSetCurrent(self._context))
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of zeroed memory."""
-        address = int(_ok(driver.cuMemAlloc(max(size_bytes, 1))))
+        """Return the address of zeroed memory. GpuFault with the numbers where there is not so much."""
+        status, address = driver.cuMemAlloc(max(size_bytes, 1))
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            asked, free = exact_bytes(size_bytes), exact_bytes(self.free_bytes())
+            raise GpuFault(f"{self.name} refuses {asked} of memory ({_name(status)}): {free} are free")
+        address = int(_ok((status, address)))
         self._allocations.append(address)
         _ok(driver.cuMemsetD8Async(address, 0, max(size_bytes, 1), self._stream))
         return address
@@ -319,6 +321,19 @@ def _overlap() -> Any:
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value = value
     return attribute
+
+
+def _start_driver() -> None:
+    """Start the driver. GpuFault where there is none or it does not answer, or where it shows no GPU."""
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:
+        without = "a driver for CUDA 13 or newer is needed, `--device cpu` works without one"
+        raise GpuFault(f"no NVIDIA driver answers here: {str(error).rstrip('.')}; {without}") from error
+    if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        raise GpuFault(f"no GPU is visible ({_name(status)}): does CUDA_VISIBLE_DEVICES name one?")
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise GpuFault(f"the NVIDIA driver does not start here: it answered {_name(status)}")
 
 
 def _ok(answer: tuple[Any, ...]) -> Any:
