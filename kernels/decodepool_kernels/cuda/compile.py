@@ -1,20 +1,16 @@
 """Kernels compiled once a machine: images are kept in the user's cache by content, that is by sources, options, NVRTC's
 version and architecture.
 
-A cache that cannot be read or written only means compiling again. A GPU newer than NVRTC gets PTX for the newest
-architecture that NVRTC knows, which the driver compiles.
+A GPU newer than NVRTC gets PTX for the newest architecture that NVRTC knows, which the driver compiles.
 """
 
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from functools import cache
 from pathlib import Path
 
-from decodepool_sizing.cache_folder import cache_folder
-
-from decodepool_kernels.cuda import nvrtc
+from decodepool_kernels.cuda import image_cache, nvrtc
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.registry import HOPPER, Defines
 
@@ -52,8 +48,10 @@ def target_of(capability: int) -> str:
     return f"sm_{capability}" if capability in known else f"compute_{max(arch for arch in known if arch <= capability)}"
 
 
-def image(source: str, defines: Defines, target: str) -> bytes:
-    """Return the machine code (or PTX) of one source with its defines, from the cache or compiled now."""
+def image(source: str, defines: Defines, target: str, *, anew: bool = False) -> bytes:
+    """Return the machine code (or PTX) of one source with its defines: as it was kept, or compiled now (`anew`: in any
+    case) and kept.
+    """
     text = (SOURCES / source).read_bytes()
     options = (
         f"--gpu-architecture={target}",
@@ -63,26 +61,10 @@ def image(source: str, defines: Defines, target: str) -> bytes:
     key = hashlib.sha256(repr((nvrtc.version(), options, source)).encode() + text)
     for name, header in headers().items():
         key.update(name.encode() + header)
-    path = cache_directory() / f"{key.hexdigest()[:32]}.bin"
-    try:
-        return path.read_bytes()
-    except OSError:
-        compiled = nvrtc.compiled(source, text, headers(), options)
-    _keep(path, compiled)
+    version, name = sources_digest(), f"{key.hexdigest()[:32]}.image"
+    known = None if anew else image_cache.kept(version, name)
+    if known is not None:
+        return known
+    compiled = nvrtc.compiled(source, text, headers(), options)
+    image_cache.keep(version, name, compiled)
     return compiled
-
-
-def cache_directory() -> Path:
-    """Return where images are kept, whether or not it exists."""
-    return cache_folder("cuda")
-
-
-def _keep(path: Path, compiled: bytes) -> None:
-    """Write aside and rename, so that an interrupted start leaves no half of an image."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as aside:
-            aside.write(compiled)
-        Path(aside.name).replace(path)
-    except OSError:
-        return

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
+from decodepool_sizing.quantities import exact_bytes
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda import nvrtc
-from decodepool_kernels.cuda.errors import CannotCompile, GpuFault
+from decodepool_kernels.cuda.errors import BadImage, CannotCompile, GpuFault
 
 PIECE_BYTES = 256
 """What a piece of a region begins at a multiple of, as the driver's own allocations do."""
@@ -49,10 +50,7 @@ class Gpu:
     """The device `ordinal`, through its primary context."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        try:
-            _ok(driver.cuInit(0))
-        except RuntimeError as error:
-            raise GpuFault(f"no NVIDIA driver answers here: {error}") from error
+        _start_driver()
         self._device = _ok(driver.cuDeviceGet(ordinal))
         self._context = _ok(driver.cuDevicePrimaryCtxRetain(self._device))
         self._modules: list[Any] = []
@@ -80,8 +78,12 @@ class Gpu:
         _ok(driver.cuCtxSetCurrent(self._context))
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of zeroed memory."""
-        address = int(_ok(driver.cuMemAlloc(max(size_bytes, 1))))
+        """Return the address of zeroed memory. GpuFault with the numbers where there is not so much."""
+        status, address = driver.cuMemAlloc(max(size_bytes, 1))
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            asked, free = exact_bytes(size_bytes), exact_bytes(self.free_bytes())
+            raise GpuFault(f"{self.name} refuses {asked} of memory ({_name(status)}): {free} are free")
+        address = int(_ok((status, address)))
         self._allocations.append(address)
         _ok(driver.cuMemsetD8Async(address, 0, max(size_bytes, 1), self._stream))
         return address
@@ -153,14 +155,12 @@ class Gpu:
         return self._marks[-1]
 
     def load(self, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:
-        """Load a kernel. CannotCompile where the driver cannot take the image, or the GPU not such a block."""
+        """Load a kernel. CannotCompile where the driver cannot take the image (BadImage where it takes it for none), or
+        the GPU not such a block.
+        """
         status, module = driver.cuModuleLoadData(image)
         if status != driver.CUresult.CUDA_SUCCESS:
-            device = f"the driver is for CUDA {self.driver_version}, the GPU is sm_{self.capability}"
-            versions = f"made by NVRTC {nvrtc.version()}; {device}"
-            raise CannotCompile(
-                f"the driver refuses a kernel ({_name(status)}), {versions}: install an NVRTC no newer than the driver"
-            )
+            raise self._refused(status)
         self._modules.append(module)
         handle = _ok(driver.cuModuleGetFunction(module, entry.encode()))
         blocks = self._blocks_per_sm(handle, threads, shared_bytes)
@@ -171,6 +171,14 @@ class Gpu:
                 f"{entry} needs {needed} bytes of shared memory a block, the GPU has {self.shared_bytes}"
             )
         return Function(handle, threads, shared_bytes, blocks)
+
+    def _refused(self, status: Any) -> CannotCompile:
+        """Return the fault of an image that the driver does not load, with a way out where the answer names one."""
+        device = f"the driver is for CUDA {self.driver_version}, the GPU is sm_{self.capability}"
+        line = f"the driver refuses a kernel ({_name(status)}), made by NVRTC {nvrtc.version()}; {device}"
+        if status == driver.CUresult.CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+            return CannotCompile(f"{line}: install an NVRTC no newer than the driver")
+        return BadImage(line) if status == driver.CUresult.CUDA_ERROR_INVALID_IMAGE else CannotCompile(line)
 
     def _blocks_per_sm(self, handle: Any, threads: int, shared_bytes: int) -> int:
         """Let a kernel have so much shared memory a block; return how many blocks an SM then holds, 0 for none."""
@@ -313,6 +321,19 @@ def _overlap() -> Any:
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.value = value
     return attribute
+
+
+def _start_driver() -> None:
+    """Start the driver. GpuFault where there is none or it does not answer, or where it shows no GPU."""
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:
+        without = "a driver for CUDA 13 or newer is needed, `--device cpu` works without one"
+        raise GpuFault(f"no NVIDIA driver answers here: {str(error).rstrip('.')}; {without}") from error
+    if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        raise GpuFault(f"no GPU is visible ({_name(status)}): does CUDA_VISIBLE_DEVICES name one?")
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise GpuFault(f"the NVIDIA driver does not start here: it answered {_name(status)}")
 
 
 def _ok(answer: tuple[Any, ...]) -> Any:

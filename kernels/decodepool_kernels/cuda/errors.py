@@ -8,4 +8,8 @@ class GpuFault(RuntimeError):  # noqa: N818 - it says what happened
 
 
 class CannotCompile(GpuFault):
-    """A kernel cannot be built for this GPU; the message names the versions and what would work."""
+    """A kernel cannot be built for this GPU; the message names the versions, and a way out where one is known."""
+
+
+class BadImage(CannotCompile):
+    """The driver takes a kernel's image for none: it may have been damaged where it was kept."""

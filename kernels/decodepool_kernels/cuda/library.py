@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from decodepool_kernels.cuda.compile import image, target_of
 from decodepool_kernels.cuda.device import Function, Gpu
-from decodepool_kernels.cuda.registry import KERNELS
+from decodepool_kernels.cuda.errors import BadImage
+from decodepool_kernels.cuda.registry import KERNELS, Kernel
 
 
 class KernelLibrary:
@@ -21,8 +22,16 @@ class KernelLibrary:
         """Return a kernel ready to launch with `threads` threads a block and `shared_bytes` of shared memory."""
         key = (name, *sorted(defines.items()), threads, shared_bytes)
         if key not in self._loaded:
-            kernel = KERNELS[name]
-            self._loaded[key] = self._gpu.load(
-                image(kernel.source, defines, self._target), kernel.entry, threads, shared_bytes
-            )
+            self._loaded[key] = self._load(KERNELS[name], defines, threads, shared_bytes)
         return self._loaded[key]
+
+    def _load(self, kernel: Kernel, defines: Mapping[str, int], threads: int, shared_bytes: int) -> Function:
+        """Load a kernel. One that the driver takes for no image may have come damaged into the cache: it is compiled
+        anew, once.
+        """
+        try:
+            known = image(kernel.source, defines, self._target)
+            return self._gpu.load(known, kernel.entry, threads, shared_bytes)
+        except BadImage:
+            compiled = image(kernel.source, defines, self._target, anew=True)
+            return self._gpu.load(compiled, kernel.entry, threads, shared_bytes)
