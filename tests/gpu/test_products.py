@@ -224,6 +224,21 @@ def test_few_rows_products_beside_each_other_have_the_bytes_of_each_alone(gpu: G
     assert together.rows(range(4)).tobytes() == alone.rows(range(4)).tobytes()
 
 
+@pytest.mark.parametrize("rows", [5, 8, 9, 16])
+@pytest.mark.parametrize("names", [("Q4_K", "Q6_K"), ("Q5_K", "Q6_K"), ("Q4_K", "Q8_0")], ids="+".join)
+@pytest.mark.parametrize("read", range(2))
+def test_products_beside_each_other_in_clusters_have_the_bytes_of_each_alone(
+    gpu: Gpu, read: int, names: tuple[str, str], rows: int
+) -> None:
+    """Each step has another activation, which the second must not take before it is there."""
+    matrices = [made(name, outputs, 4096)[0] for name, outputs in zip(names, (5120, 1024), strict=True)]
+    x = numbers(1, 8 * rows, 4096)
+    together, alone = products(gpu, x, matrices, read=read), products(gpu, x, [matrices[read]])
+    for first in range(0, len(x), rows):
+        step = range(first, first + rows)
+        assert together.rows(step).tobytes() == alone.rows(step).tobytes(), first
+
+
 HARD = {
     "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
     "large": lambda x: x * 1e30,

@@ -69,14 +69,30 @@ def test_where_no_cluster_finds_room_others_take_its_products(weights: str, rows
     assert min(launch.grid[0] for launch in found) > 0
 
 
-@pytest.mark.parametrize("rows", [1, 2, 4, 8])
-def test_a_product_runs_beside_the_one_ahead_where_both_are_for_few_rows_and_take_one_activation(rows: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "taker"),
+    [(1, "matmul_few"), (2, "matmul_few"), (4, "matmul_few"), (5, "matmul_cluster"), (16, "matmul_cluster")],
+)
+def test_a_product_runs_beside_the_one_ahead_that_takes_its_activation_by_the_same_program(
+    rows: int, taker: str
+) -> None:
     launches = step(backend("Q4_K_M", rows), rows)
     beside = [(ahead, launch) for ahead, launch in pairwise(launches) if defines(launch).get("BESIDE")]
+    assert len(beside) == 16
     for ahead, launch in beside:
-        assert (program(ahead), program(launch)) == ("matmul_few", "matmul_few")
+        assert (program(ahead), program(launch)) == (taker, taker)
         assert ahead.arguments[1].value == launch.arguments[1].value
-    assert bool(beside) == (rows < 8)
+
+
+@pytest.mark.parametrize("rows", [5, 8, 16])
+def test_in_clusters_it_takes_those_left_by_the_one_ahead_which_alone_starts_it_behind_the_activation(
+    rows: int,
+) -> None:
+    launches = step(backend("Q4_K_M", rows), rows)
+    beside = [(ahead, launch) for ahead, launch in pairwise(launches) if defines(launch).get("BESIDE")]
+    assert [launch for launch in launches if defines(launch).get("LEADS")] == [ahead for ahead, _ in beside]
+    for ahead, launch in beside:
+        assert ahead.grid[0] + launch.grid[0] <= WHOLE_HOPPER.multiprocessors
 
 
 def test_no_product_runs_beside_one_in_clusters_which_lets_it_start_before_the_activation_is_there(

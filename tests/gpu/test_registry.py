@@ -41,10 +41,12 @@ def few_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cut
 
 
 def cluster_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cut]:
-    for outputs, inputs, rows in product(OUTPUTS, INPUTS, FEW_ROWS):
-        cut = cluster_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=shared_bytes)
-        if cut is not None:
-            yield cut.defines()
+    for outputs, inputs, rows, beside in product(OUTPUTS, INPUTS, FEW_ROWS, (0, 1)):
+        room = {"sm_count": sm_count, "shared_bytes": shared_bytes}
+        cut = cluster_cut(kind, outputs, inputs, rows, **room, is_beside=bool(beside))
+        for leads in (0, 1) if cut else ():
+            assert cut is not None
+            yield {**cut.defines(), "BESIDE": beside, "LEADS": leads}
 
 
 def wide_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cut]:

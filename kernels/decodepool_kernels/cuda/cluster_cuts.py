@@ -76,8 +76,9 @@ def prefers_clusters(kind: MatrixKind, rows: int) -> bool:
 
 
 def cluster_cut(
-    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int
-) -> ClusterCut | None:
+    kind: MatrixKind, outputs: Sequence[int], inputs: int, rows: int, *, sm_count: int, shared_bytes: int,
+    is_beside: bool = False,
+) -> ClusterCut | None:  # fmt: skip
     """Return the cut for up to `rows` rows; None where another program takes them, as it does where the last units
     would leave many clusters idle. Units have the outputs that leave the busiest cluster the least; large ones are
     slower for more than a few rows of kinds whose groups are not one chain.
@@ -85,7 +86,7 @@ def cluster_cut(
     if rows > MOST_ROWS:
         return None
     clusters = sm_count // CLUSTER_BLOCKS
-    sizes = UNIT_TILES if kind.has_group_chains or rows <= MOST_LARGE_ROWS else UNIT_TILES[:1]
+    sizes = UNIT_TILES if is_beside or kind.has_group_chains or rows <= MOST_LARGE_ROWS else UNIT_TILES[:1]
     cuts = [cut for size in sizes if (cut := _cluster_cut(kind, size, inputs, rows, shared_bytes)) is not None]
     best = min(cuts, key=lambda cut: cut.unit_tiles * cut.rounds(outputs, clusters), default=None)
     if best is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from decodepool_sizing.layouts import round_up
 
@@ -63,6 +63,7 @@ take turns on the SMs.
 ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
+BY_ITSELF = {"BESIDE": 0, "LEADS": 0}
 PRODUCT_STATIC_BYTES = 4096
 """More than any product's own shared arrays."""
 
@@ -90,13 +91,16 @@ class Programs:
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left, self._spent = {}, None
-        pairs = zip([None, *records], records, strict=False)
-        return [launch for before, record in pairs for launch in self._launches(record, before, rows, narrow)]
+        self._neighbours = {
+            id(record): (before, after)
+            for before, record, after in zip([None, *records], records, [*records[1:], None], strict=False)
+        }
+        return [launch for record in records for launch in self._launches(record, rows, narrow)]
 
-    def _launches(self, record: Record, before: Record | None, rows: int, narrow: bool) -> list[Launch]:
+    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand, rows) for operand in record.operands)
         if record.parts:
-            return self._product(record, before, arguments, rows)
+            return self._product(record, *self._neighbours[id(record)], arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
@@ -135,7 +139,7 @@ class Programs:
         return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
 
     def _product(
-        self, record: Record, before: Record | None, arguments: tuple[Operand, ...], rows: int
+        self, record: Record, before: Record | None, after: Record | None, arguments: tuple[Operand, ...], rows: int
     ) -> list[Launch]:
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
@@ -147,9 +151,12 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        cluster = self._cluster_cut(record, rows)
+        beside = self._cut_beside(before, record, rows)
+        cluster = beside or self._cluster_cut(record, rows)
         if cluster is not None:
-            return [self._cluster(record, cluster, arguments, outputs)]
+            leads = self._cut_beside(record, after, rows) is not None
+            places = {"BESIDE": int(beside is not None), "LEADS": int(leads)}
+            return [self._cluster(record, cluster, places, arguments, outputs)]
         few = self._few_cut(record, rows, sm_count)
         if few is not None:
             return [self._few(record, before, few, arguments, rows)]
@@ -159,20 +166,36 @@ class Programs:
         blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
-    def _cluster_cut(self, record: Record, rows: int) -> ClusterCut | None:
-        """Return the cut of a product that `matmul_cluster` takes; None where the device has no room for a cluster."""
+    def _cluster_cut(self, record: Record, rows: int, left: int | None = None) -> ClusterCut | None:
+        """Return the cut of a product that `matmul_cluster` takes, on so many SMs or all; None where the device has no
+        room for a cluster.
+        """
         kind, inputs = record.parts[0].matrix.kind, record.parts[0].matrix.inputs
         assert kind is not None
         if self._gpu.capability != PRODUCT_CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
             return None
-        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
-        cut = cluster_cut(kind, _outputs(record), inputs, rows, sm_count=sm_count, shared_bytes=room)
+        room = self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
+        sizes = {"sm_count": left or self._gpu.sm_count, "shared_bytes": room}
+        cut = cluster_cut(kind, _outputs(record), inputs, rows, **sizes, is_beside=left is not None)
         return None if cut is None or self._clusters(self._cluster_function(record, cut)) == 0 else cut
 
-    def _cluster_function(self, record: Record, cut: ClusterCut) -> Function:
-        return self._library.function(
-            "matmul_cluster", {**record.defines, **cut.defines()}, cut.threads, cut.shared_bytes
-        )
+    def _cut_beside(self, before: Record | None, record: Record | None, rows: int) -> ClusterCut | None:
+        """Return the cut with which `matmul_cluster` takes a product beside the one before, of the same activation, on
+        the clusters that it leaves; None where they are too few for every unit.
+        """
+        if before is None or record is None or not record.parts or before.operands[0] is not record.operands[0]:
+            return None
+        ahead = self._cluster_cut(before, rows) if before.parts else None
+        if ahead is None:
+            return None
+        clusters = self._clusters(self._cluster_function(before, ahead))
+        left = clusters - ahead.units(_outputs(before))
+        cut = self._cluster_cut(record, rows, CLUSTER_BLOCKS * left) if left > 0 else None
+        return cut if cut is not None and cut.units(_outputs(record)) <= left else None
+
+    def _cluster_function(self, record: Record, cut: ClusterCut, places: Mapping[str, int] = BY_ITSELF) -> Function:
+        defines = {**record.defines, **cut.defines(), **places}
+        return self._library.function("matmul_cluster", defines, cut.threads, cut.shared_bytes)
 
     def _clusters(self, function: Function) -> int:
         return self._gpu.clusters_at_once(function, CLUSTER_BLOCKS)
@@ -209,9 +232,14 @@ class Programs:
         return None if cut is None else cut.blocks(_outputs(before), self._gpu.sm_count)
 
     def _cluster(
-        self, record: Record, cut: ClusterCut, arguments: tuple[Operand, ...], outputs: Sequence[int]
+        self,
+        record: Record,
+        cut: ClusterCut,
+        places: Mapping[str, int],
+        arguments: tuple[Operand, ...],
+        outputs: Sequence[int],
     ) -> Launch:
-        function = self._cluster_function(record, cut)
+        function = self._cluster_function(record, cut, places)
         clusters = min(cut.units(outputs), self._clusters(function))
         grid = (clusters * CLUSTER_BLOCKS, 1)
         return Launch(_product_name(record), function, grid, arguments, _weight_bytes(record))

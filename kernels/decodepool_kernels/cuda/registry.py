@@ -61,7 +61,7 @@ def _is_cluster_cut(defines: Defines) -> bool:
     if defines["GROUP_CHAINS"]:
         return bool(defines["HELD_GROUPS"]) or defines["TILES"] > 1
     is_small = defines["UNIT_TILES"] == UNIT_TILES[0] or defines["HELD_ROWS"] <= MOST_LARGE_ROWS
-    return is_small and not defines["HELD_GROUPS"]
+    return bool(is_small or defines["BESIDE"]) and not defines["HELD_GROUPS"]
 
 
 def _is_warpgroup_cut(defines: Defines) -> bool:
@@ -154,7 +154,8 @@ FEW_COLUMNS = {"MOST_ROWS": (8, 4, 2, 1), "COLUMNS": (8, 4, 2)}
 FEW_CUTS = {**FEW_COLUMNS, "ROW_TILES": (2, 1), "TEAMS": (3, 2, 1), "BESIDE": (0, 1), "STAGES": (2,)}
 CLUSTER_UNITS = {"CLUSTER": (2,), "UNIT_TILES": (6, 4), "ROW_TILES": (2,)}
 CLUSTER_ROWS = {"TILES": (1, 2), "HELD_ROWS": (2, 4, 8)}
-CLUSTER_CUTS = {**CLUSTER_UNITS, **CLUSTER_ROWS, "HELD_GROUPS": (4, 0), **STAGES}
+CLUSTER_PLACES = {"BESIDE": (1, 0), "LEADS": (1, 0)}
+CLUSTER_CUTS = {**CLUSTER_UNITS, **CLUSTER_ROWS, "HELD_GROUPS": (4, 0), **STAGES, **CLUSTER_PLACES}
 CUTS = {"TILES": (1, 2), "ROW_TILES": (1, 4, 2), **STAGES}
 
 KERNELS: dict[str, Kernel] = {

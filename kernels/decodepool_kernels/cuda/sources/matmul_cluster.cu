@@ -75,7 +75,7 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
-      if (asked++ == STAGES - 1) await_previous();
+      if (asked++ == STAGES - 1 && !BESIDE) await_previous();
       own.claim(pairs * bytes);
       if (own.is_there && own.piece < pairs && count > 0)
         copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
@@ -189,7 +189,7 @@ struct Meeting {
     const int lane = threadIdx.x & 31;
     if (tile == 0 && n == 0 && lane == 0) arrive_expecting(there, OWN_SUMS * 16);
     float2 down[SLICES];
-    UNROLL for (int s = 0; s < SLICES; s++) down[s] = *(const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3));
+    UNROLL for (int s = 0; s < SLICES; s++) down[s] = __ldcg((const float2*)(a.scales + s * a.columns + (row_tile + n) * 8 + 2 * (lane & 3)));
     wait_barrier(there, phase);
     float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
     UNROLL for (int s = 0; s < SLICES; s++) {
@@ -235,7 +235,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   }
   __syncwarp();
   meet_blocks();
-  let_next_start();
+  if (!LEADS) let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
   const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
@@ -243,11 +243,13 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   if (warp == WARPS) {
     bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
-    await_previous();
+    if (!BESIDE) await_previous();
+    if (LEADS) let_next_start();
     if (HELD_GROUPS) hold_columns(shared, barriers, a, p, rank * OWN_SLICES);
     else bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
+    if (BESIDE) await_previous();
   } else if (warp >= WARPS + 2) {
-    await_previous();
+    if (!BESIDE) await_previous();
     fold_units(meeting, warp - WARPS - 2, parts, p, a, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr);
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
