@@ -67,6 +67,9 @@ BY_ITSELF = {"BESIDE": 0, "LEADS": 0}
 PRODUCT_STATIC_BYTES = 4096
 """More than any product's own shared arrays."""
 
+Around = tuple[Record | None, Record | None]
+"""The records before and after one."""
+
 
 class Programs:
     """Builds the launches of a step of up to some number of rows."""
@@ -91,16 +94,17 @@ class Programs:
         idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left, self._spent = {}, None
-        self._neighbours = {
-            id(record): (before, after)
-            for before, record, after in zip([None, *records], records, [*records[1:], None], strict=False)
-        }
-        return [launch for record in records for launch in self._launches(record, rows, narrow)]
+        around = zip([None, *records], records, [*records[1:], None], strict=False)
+        return [
+            launch
+            for before, record, after in around
+            for launch in self._launches(record, (before, after), rows, narrow)
+        ]
 
-    def _launches(self, record: Record, rows: int, narrow: bool) -> list[Launch]:
+    def _launches(self, record: Record, around: Around, rows: int, narrow: bool) -> list[Launch]:
         arguments = tuple(self._placed(operand, rows) for operand in record.operands)
         if record.parts:
-            return self._product(record, *self._neighbours[id(record)], arguments, rows)
+            return self._product(record, around, arguments, rows)
         if record.kernel == "attention_wide":
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
@@ -138,9 +142,7 @@ class Programs:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
         return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
 
-    def _product(
-        self, record: Record, before: Record | None, after: Record | None, arguments: tuple[Operand, ...], rows: int
-    ) -> list[Launch]:
+    def _product(self, record: Record, around: Around, arguments: tuple[Operand, ...], rows: int) -> list[Launch]:
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
         self._spent = None  # its sums lie where the last ones lay
@@ -151,15 +153,15 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        beside = self._cut_beside(before, record, rows)
+        beside = self._cut_beside(around[0], record, rows)
         cluster = beside or self._cluster_cut(record, rows)
         if cluster is not None:
-            leads = self._cut_beside(record, after, rows) is not None
+            leads = self._cut_beside(record, around[1], rows) is not None
             places = {"BESIDE": int(beside is not None), "LEADS": int(leads)}
-            return [self._cluster(record, cluster, places, arguments, outputs)]
+            return [self._cluster(record, cluster, places, arguments)]
         few = self._few_cut(record, rows, sm_count)
         if few is not None:
-            return [self._few(record, before, few, arguments, rows)]
+            return [self._few(record, around[0], few, arguments, rows)]
         cut = product_cut(kind, outputs, rows, sm_count=sm_count, shared_bytes=room)
         defines = {**record.defines, **cut.defines()}
         function = self._library.function(record.kernel, defines, record.threads, cut.shared_bytes)
@@ -232,15 +234,10 @@ class Programs:
         return None if cut is None else cut.blocks(_outputs(before), self._gpu.sm_count)
 
     def _cluster(
-        self,
-        record: Record,
-        cut: ClusterCut,
-        places: Mapping[str, int],
-        arguments: tuple[Operand, ...],
-        outputs: Sequence[int],
+        self, record: Record, cut: ClusterCut, places: Mapping[str, int], arguments: tuple[Operand, ...]
     ) -> Launch:
         function = self._cluster_function(record, cut, places)
-        clusters = min(cut.units(outputs), self._clusters(function))
+        clusters = min(cut.units(_outputs(record)), self._clusters(function))
         grid = (clusters * CLUSTER_BLOCKS, 1)
         return Launch(_product_name(record), function, grid, arguments, _weight_bytes(record))
 

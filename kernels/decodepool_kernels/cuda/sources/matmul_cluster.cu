@@ -3,6 +3,9 @@
 // one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
 // for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
 // where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y).
+//
+// LEADS: the product behind takes the same activations on the clusters that this one leaves, so it may start as soon as every block has waited for them.
+// BESIDE: this is that product: its activations are in the L2, where they are read, and it waits for the product ahead at its end.
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
