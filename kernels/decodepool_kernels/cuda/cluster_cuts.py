@@ -45,11 +45,8 @@ class ClusterCut:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: warps that compute, two that copy, and those that fold, one a tile and 8 rows of what the
-        block owns of a unit.
-        """
-        own_tiles = self.unit_tiles // CLUSTER_BLOCKS
-        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // WARP_TILES + 2 + own_tiles * self.tiles)
+        """Threads of a block: warps that compute, two that copy, two that fold."""
+        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // WARP_TILES + 2 + 2)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""
