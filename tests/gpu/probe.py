@@ -42,7 +42,8 @@ class Rows:
 
 class Probe:
     """Runs a graph whose inputs are tables of vectors: a row's token picks the same line of every table. `placed` are
-    matrices that are on the device already.
+    matrices that are on the device already; `captured`, where there is no attention, has a step's kernels follow each
+    other as closely as an engine's do.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class Probe:
         vectors: Mapping[str, Floats] | None = None,
         pages: KvPages | None = None,
         fused: bool = True,
+        captured: bool = False,
     ) -> None:
-        self.gpu = gpu
+        self.gpu, self._captured = gpu, captured
+        self._graphs: dict[int, Callable[[], None]] = {}
         tables = {f"input {name}": pack_float("F32", table) for name, table in inputs.items()}
         weights = upload_weights(gpu, {**tables, **(matrices or {})}, vectors or {})
         weights = replace(weights, matrices={**weights.matrices, **(placed or {})})
@@ -97,13 +100,21 @@ class Probe:
         for part in inputs.place(runs):
             self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
         needed = {"wide": inputs.has_wide_units, "narrow": inputs.has_narrow_units, "crowded": inputs.has_crowded_units}
-        for launch in self.launches(width or count, **needed):
-            self.gpu.launch(launch)
+        if self._captured:
+            self._graph(width or count)()
+        else:
+            for launch in self.launches(width or count, **needed):
+                self.gpu.launch(launch)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)
         self.gpu.download(found, self._arena + self._placement.offsets[self._out])
         self.gpu.synchronize()
         return found[:, : self._tensor.width]
+
+    def _graph(self, rows: int) -> Callable[[], None]:
+        if rows not in self._graphs:
+            self._graphs[rows] = self.gpu.captured(self.launches(rows))
+        return self._graphs[rows]
 
     def rows(self, tokens: Sequence[int], width: int | None = None) -> Floats:
         """Run one step of rows that have nothing to do with positions."""
