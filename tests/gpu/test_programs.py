@@ -21,6 +21,7 @@ from tests.gpu.counting import CountingGpu, backend_on, named_function
 
 LINE_BYTES = 128
 """What attention drops at once."""
+H100_PCIE = GpuCores(114, is_hopper=True)
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +94,12 @@ def test_in_clusters_it_takes_those_left_by_the_one_ahead_which_alone_starts_it_
     assert [launch for launch in launches if defines(launch).get("LEADS")] == [ahead for ahead, _ in beside]
     for ahead, launch in beside:
         assert ahead.grid[0] + launch.grid[0] <= WHOLE_HOPPER.multiprocessors
+
+
+def test_in_clusters_none_runs_beside_one_that_leaves_too_few() -> None:
+    launches = step(backend("Q4_K_M", 16, H100_PCIE), 16)
+    assert "matmul_cluster" in {program(launch) for launch in launches}
+    assert not [launch for launch in launches if defines(launch).get("BESIDE") or defines(launch).get("LEADS")]
 
 
 def test_no_product_runs_beside_one_in_clusters_which_lets_it_start_before_the_activation_is_there(

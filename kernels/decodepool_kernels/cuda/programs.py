@@ -63,7 +63,6 @@ take turns on the SMs.
 ROOM_BYTES = 1024
 MOST_SPREAD = 8
 """Blocks an SM beyond which they are not."""
-BY_ITSELF = {"BESIDE": 0, "LEADS": 0}
 PRODUCT_STATIC_BYTES = 4096
 """More than any product's own shared arrays."""
 
@@ -83,6 +82,7 @@ class Programs:
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
         self._is_crowded = False
+        self._holds_clusters: bool | None = None
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
@@ -153,12 +153,8 @@ class Programs:
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
-        beside = self._cut_beside(around[0], record, rows)
-        cluster = beside or self._cluster_cut(record, rows)
-        if cluster is not None:
-            leads = self._cut_beside(record, around[1], rows) is not None
-            places = {"BESIDE": int(beside is not None), "LEADS": int(leads)}
-            return [self._cluster(record, cluster, places, arguments)]
+        if self._cluster_cut(record, around[0], rows) is not None:
+            return [self._cluster(record, around, arguments, rows)]
         few = self._few_cut(record, rows, sm_count)
         if few is not None:
             return [self._few(record, around[0], few, arguments, rows)]
@@ -168,34 +164,40 @@ class Programs:
         blocks = min(cut.units(outputs, rows), sm_count * function.blocks_per_sm)
         return [Launch(_product_name(record), function, (blocks, 1), arguments, _weight_bytes(record))]
 
-    def _cluster_cut(self, record: Record, rows: int, left: int | None = None) -> ClusterCut | None:
-        """Return the cut of a product that `matmul_cluster` takes, on so many SMs or all; None where the device has no
-        room for a cluster.
+    def _cluster_cut(self, record: Record, before: Record | None, rows: int) -> ClusterCut | None:
+        """Return the cut of a product that `matmul_cluster` takes, beside the one before or not; None where another
+        program takes it, or the device has no room for a cluster.
         """
+        cut = self._cut_beside(before, record, rows) or self._cut_alone(record, rows)
+        return cut if cut is not None and self._has_room(record, cut) else None
+
+    def _cut_alone(self, record: Record, rows: int, left: int | None = None) -> ClusterCut | None:
+        """Return the cut that `matmul_cluster` has for a product: on all SMs, or those `left` by one beside it."""
         kind, inputs = record.parts[0].matrix.kind, record.parts[0].matrix.inputs
         assert kind is not None
         if self._gpu.capability != PRODUCT_CLUSTER_CAPABILITY or not prefers_clusters(kind, rows):
             return None
-        room = self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
-        sizes = {"sm_count": left or self._gpu.sm_count, "shared_bytes": room}
-        cut = cluster_cut(kind, _outputs(record), inputs, rows, **sizes, is_beside=left is not None)
-        return None if cut is None or self._clusters(self._cluster_function(record, cut)) == 0 else cut
+        room = {"sm_count": left or self._gpu.sm_count, "shared_bytes": self._gpu.shared_bytes - PRODUCT_STATIC_BYTES}
+        return cluster_cut(kind, _outputs(record), inputs, rows, **room, is_beside=left is not None)
 
     def _cut_beside(self, before: Record | None, record: Record | None, rows: int) -> ClusterCut | None:
-        """Return the cut with which `matmul_cluster` takes a product beside the one before, of the same activation, on
-        the clusters that it leaves; None where they are too few for every unit.
+        """Return the cut of a product beside the one before, where clusters take that one, of the same activation, and
+        leave a cluster for every unit.
         """
-        if before is None or record is None or not record.parts or before.operands[0] is not record.operands[0]:
+        if before is None or record is None or not (before.parts and record.parts):
             return None
-        ahead = self._cluster_cut(before, rows) if before.parts else None
-        if ahead is None:
-            return None
-        clusters = self._clusters(self._cluster_function(before, ahead))
-        left = clusters - ahead.units(_outputs(before))
-        cut = self._cluster_cut(record, rows, CLUSTER_BLOCKS * left) if left > 0 else None
+        ahead = self._cut_alone(before, rows) if before.operands[0] is record.operands[0] else None
+        left = 0 if ahead is None else self._gpu.sm_count // CLUSTER_BLOCKS - ahead.units(_outputs(before))
+        cut = self._cut_alone(record, rows, CLUSTER_BLOCKS * left) if left > 0 else None
         return cut if cut is not None and cut.units(_outputs(record)) <= left else None
 
-    def _cluster_function(self, record: Record, cut: ClusterCut, places: Mapping[str, int] = BY_ITSELF) -> Function:
+    def _has_room(self, record: Record, cut: ClusterCut) -> bool:
+        """Whether the device holds clusters, of the first product that asks as of any."""
+        if self._holds_clusters is None:
+            self._holds_clusters = self._clusters(self._cluster_function(record, cut, {"BESIDE": 0, "LEADS": 0})) > 0
+        return self._holds_clusters
+
+    def _cluster_function(self, record: Record, cut: ClusterCut, places: Mapping[str, int]) -> Function:
         defines = {**record.defines, **cut.defines(), **places}
         return self._library.function("matmul_cluster", defines, cut.threads, cut.shared_bytes)
 
@@ -206,7 +208,7 @@ class Programs:
         """Return the cut of a product that `matmul_few` takes, on so many SMs."""
         kind, outputs = record.parts[0].matrix.kind, _outputs(record)
         assert kind is not None
-        if self._gpu.capability != FEW_CAPABILITY or self._cluster_cut(record, rows) is not None:
+        if self._gpu.capability != FEW_CAPABILITY or self._cluster_cut(record, None, rows) is not None:
             return None
         inputs, room = record.parts[0].matrix.inputs, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         return few_cut(kind, outputs, inputs, rows, sm_count=sm_count, shared_bytes=room)
@@ -233,9 +235,14 @@ class Programs:
         cut = self._few_cut(before, rows, self._gpu.sm_count)
         return None if cut is None else cut.blocks(_outputs(before), self._gpu.sm_count)
 
-    def _cluster(
-        self, record: Record, cut: ClusterCut, places: Mapping[str, int], arguments: tuple[Operand, ...]
-    ) -> Launch:
+    def _cluster(self, record: Record, around: Around, arguments: tuple[Operand, ...], rows: int) -> Launch:
+        """Return a launch of `matmul_cluster`, which is told whether it runs beside the product before, and whether it
+        leads the one after.
+        """
+        before, after = around
+        cut, beside = self._cluster_cut(record, before, rows), self._cut_beside(before, record, rows)
+        assert cut is not None
+        places = {"BESIDE": int(beside is not None), "LEADS": int(self._cut_beside(record, after, rows) is not None)}
         function = self._cluster_function(record, cut, places)
         clusters = min(cut.units(_outputs(record)), self._clusters(function))
         grid = (clusters * CLUSTER_BLOCKS, 1)
