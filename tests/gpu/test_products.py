@@ -238,7 +238,7 @@ def test_products_beside_each_other_in_clusters_have_the_bytes_of_each_alone(
     for read in range(2):
         together = products(gpu, x, matrices, read=read, captured=True)
         alone = products(gpu, x, [matrices[read]]).rows(range(128))
-        for first in range(128 - rows):
+        for first in 4 * list(range(128 - rows)):
             found = together.rows(range(first, first + rows))
             assert found.tobytes() == alone[first : first + rows].tobytes(), first
 

@@ -45,8 +45,11 @@ class ClusterCut:
 
     @property
     def threads(self) -> int:
-        """Threads of a block: warps that compute, two that copy, two that fold."""
-        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // WARP_TILES + 2 + 2)
+        """Threads of a block: warps that compute, two that copy, and those that fold: of up to 8 rows one a tile that
+        the block owns of a unit, else one for each 8 rows, which leave the others more registers.
+        """
+        folding = self.unit_tiles // CLUSTER_BLOCKS if self.tiles == 1 else self.tiles
+        return 32 * (SLICES // CLUSTER_BLOCKS * self.unit_tiles // WARP_TILES + 2 + folding)
 
     def defines(self) -> dict[str, int]:
         """Return the source's defines."""

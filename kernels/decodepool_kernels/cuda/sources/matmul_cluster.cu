@@ -2,7 +2,7 @@
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
 // one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
 // for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
-// where two warps fold the slices in order, y = fma(acc, 2^-e, y).
+// where warps of their own fold the slices in order, y = fma(acc, 2^-e, y).
 //
 // LEADS: the product behind takes the same activations on the clusters that this one leaves, so it may start as soon as every block has waited for them.
 // BESIDE: this is that product: its activations are in the L2, where they are read, and it waits for the product ahead at its end.
@@ -28,7 +28,9 @@
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
-#define FOLDERS 2  // warps that fold, so few that those that compute have registers enough
+// Warps that fold: of 8 rows one a tile; of 16 one for each 8, so few that those that compute have registers enough.
+#define FOLDERS (TILES == 1 ? OWN_TILES : TILES)
+#define EACH_TILES (OWN_TILES * TILES / FOLDERS)
 
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
 
@@ -168,10 +170,6 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
   UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, minima, heads);
 }
 
-// The tiles of a block's outputs that a folding warp has, by turns with those of its rows.
-#define EACH_TILES ((OWN_TILES * TILES + FOLDERS - 1) / FOLDERS)
-DEVICE int tile_of(int folder, int i) { return folder / TILES + i * (FOLDERS / TILES); }
-
 // Where a unit's sums meet in the block that owns their outputs: [slice][tile][8 rows][lane].
 struct Meeting {
   u32 sums, there, taken;  // addresses; barriers: all sums are there, and every block of the cluster has taken its own
@@ -200,7 +198,7 @@ struct Meeting {
     phase ^= 1;
   }
 
-  // y of a tile and 8 rows of the outputs that this block owns.
+  // y of a tile and 8 rows.
   METHOD float4 fold(int tile, int n, const float2 (&down)[SLICES]) const {
     float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
     UNROLL for (int s = 0; s < SLICES; s++) {
@@ -211,33 +209,38 @@ struct Meeting {
   }
 };
 
-// By one of FOLDERS warps, each with 8 rows: its tiles of every unit, folded and put. Places are found while the sums are on their way.
+// The scales of a lane's two rows: as they come to the L2 where no wait of this kernel's own has made what an L1 holds the present ones.
+DEVICE void load_scales(float2 (&down)[SLICES], const Activation& a, int row) {
+  UNROLL for (int s = 0; s < SLICES; s++) {
+    const float2* from = (const float2*)(a.scales + s * a.columns + row);
+    down[s] = BESIDE ? __ldcg(from) : *from;
+  }
+}
+
+// By one of FOLDERS warps: its tiles and 8 rows of every unit, folded and put. Places are found while the sums are on their way.
 DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const Product& p, const Activation& a, const int* logits_slots) {
-  const int n = folder % TILES, rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER, lane = threadIdx.x & 31;
+  const int first_tile = TILES == 1 ? folder : 0, n = TILES == 1 ? 0 : folder, clusters = gridDim.x / CLUSTER, lane = threadIdx.x & 31;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
-    const int row = (at.row_tile + n) * 8 + 2 * (lane & 3), first = (at.tile + rank * OWN_TILES) * 16 + (lane >> 2);
+    const int row = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + blockIdx.x % CLUSTER * OWN_TILES + first_tile) * 16 + (lane >> 2);
     const bool has_bias = part.bias != nullptr;
+    float *to[2], biases[EACH_TILES][2];
+    UNROLL for (int e = 0; e < 2; e++) {
+      to[e] = row + e < p.rows ? part.out + (i64)(logits_slots == nullptr ? row + e : logits_slots[row + e]) * part.out_stride + output : nullptr;
+      UNROLL for (int i = 0; i < EACH_TILES; i++) biases[i][e] = has_bias && output + 16 * i + 8 * e < part.outputs ? part.bias[output + 16 * i + 8 * e] : 0.f;
+    }
     if (folder == 0 && lane == 0) meeting.expect();
     float2 down[SLICES];
-    UNROLL for (int s = 0; s < SLICES; s++) down[s] = __ldcg((const float2*)(a.scales + s * a.columns + row));
-    float *to[2], biases[EACH_TILES][2];
-    UNROLL for (int e = 0; e < 2; e++)
-      to[e] = row + e < p.rows ? part.out + (i64)(logits_slots == nullptr ? row + e : logits_slots[row + e]) * part.out_stride + first : nullptr;
-    UNROLL for (int i = 0; i < EACH_TILES; i++)
-      UNROLL for (int e = 0; e < 2; e++) {
-        const int output = tile_of(folder, i) * 16 + 8 * e;
-        biases[i][e] = has_bias && first + output < part.outputs ? part.bias[first + output] : 0.f;
-      }
+    load_scales(down, a, row);
     meeting.wait();
     UNROLL for (int i = 0; i < EACH_TILES; i++) {
-      const int tile = tile_of(folder, i), left = part.outputs - first - tile * 16;
-      if (tile >= OWN_TILES) break;
-      const float4 y = meeting.fold(tile, n, down);
+      const float4 y = meeting.fold(first_tile + i, n, down);
       const float values[4] = {y.x, y.y, y.z, y.w};
-      UNROLL for (int j = 0; j < 4; j++)
-        if (to[j & 1] != nullptr && 4 * (j & 2) < left) to[j & 1][tile * 16 + 4 * (j & 2)] = has_bias ? __fadd_rn(values[j], biases[i][j >> 1]) : values[j];
+      UNROLL for (int j = 0; j < 4; j++) {
+        const int at_output = 16 * i + 4 * (j & 2);
+        if (to[j & 1] != nullptr && output + at_output < part.outputs) to[j & 1][at_output] = has_bias ? __fadd_rn(values[j], biases[i][j >> 1]) : values[j];
+      }
     }
     meeting.end(unit + clusters >= p.units());
   }
