@@ -127,18 +127,20 @@ def _uses(shape: ModelShape, rows: int, *, has_wide: bool) -> Uses:
         x = sums[0] if sums else x
         q, k, v = floats(size.queries), floats(size.keys), floats(size.keys)
         uses += [(normed, (*sums, h)), ((h,), (q, k, v))]
+        turned: tuple[Buffer, ...] = (q, k, v, table, h)  # slices of queries, keys and values, with the scales in h
         if DENSE_PARTS.get(shape.architecture, Parts()).qk_norm:
             raw, (q, k) = (q, k), (floats(size.queries), floats(size.keys))
             uses += [((raw[0],), (q,)), ((raw[1],), (k,))]
+            turned = (q, k, v, table)
         if index == 0:
             uses += [((), (table,))]
         mixed, mixed_planes, out = floats(size.queries), planes(size.queries), floats(size.embedding)
         attend = [((q,), (mixed,))] * (1 + has_wide)
-        uses += [((q, k, v, table), (q,)), *attend, ((mixed,), (mixed_planes,)), ((mixed_planes,), (out,))]
+        uses += [(turned, (q,)), *attend, ((mixed,), (mixed_planes,)), ((mixed_planes,), (out,))]
         total, h = floats(size.embedding), planes(size.embedding)
         gate, up, gated = floats(size.feed_forward), floats(size.feed_forward), planes(size.feed_forward)
         down = floats(size.embedding)
-        uses += [((x, out), (total, h)), ((h,), (gate, up)), ((gate, up), (gated,)), ((gated,), (down,))]
-        x, normed = total, (total, down)
+        uses += [((x, out, mixed_planes), (total, h)), ((h,), (gate, up)), ((gate, up), (gated,)), ((gated,), (down,))]
+        x, normed = total, (total, down, gated)
     h = planes(size.embedding)
     return [*uses, (normed, (floats(size.embedding), h)), ((h,), ())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_kernels.cuda import products
+from decodepool_kernels.cuda import products, programs
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_quantised
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.graph import Graph, Matrix, Rotation, Tensor, Vector
@@ -65,9 +66,11 @@ def attended(g: Graph, t: dict[str, Tensor]) -> Tensor:
     return g.attention(q, k, v, layer=0, heads=HEADS, kv_heads=KV_HEADS, scale=0.125)
 
 
-def probe_of(gpu: Gpu, build: Build, *, kind: str = "f16", fused: bool = True) -> Probe:
+def probe_of(
+    gpu: Gpu, build: Build, *, kind: str = "f16", fused: bool = True, matrices: Mapping[str, PackedMatrix] = MATRICES
+) -> Probe:
     pages = KvPages(gpu, [(KV_HEADS, DIM)], 8, kind)
-    return Probe(gpu, {"x": X}, build, matrices=MATRICES, vectors=VECTORS, pages=pages, fused=fused)
+    return Probe(gpu, {"x": X}, build, matrices=matrices, vectors=VECTORS, pages=pages, fused=fused)
 
 
 def kernels(probe: Probe, rows: int) -> list[str]:
@@ -94,6 +97,53 @@ def test_rotation_takes_the_slices_of_queries_keys_and_values(gpu: Gpu, kind: st
         assert np.isfinite(found).all()
     assert "fold_slices" not in kernels(fused, 64)
     assert kernels(plain, 64).count("fold_slices") == 3
+
+
+def of_types(*types: str) -> dict[str, PackedMatrix]:
+    """Matrices of queries, keys and values, each of its own type."""
+    found = {}
+    for name, type_ in zip("qkv", types, strict=True):
+        w = planes(type_, MATRICES[name].outputs, WIDTH, ord(name))
+        found[name] = pack_quantised(w.layout, w.codes, w.scales, w.minima, w.zero)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize(
+    "types", [("Q4_K", "Q4_K", "Q6_K"), ("Q3_K", "Q3_K", "Q5_K"), ("Q8_0", "Q4_1", "Q5_0")], ids=str
+)
+def test_it_takes_those_of_several_products_that_ran_beside_each_other(
+    gpu: Gpu, types: tuple[str, str, str], kind: str
+) -> None:
+    matrices = of_types(*types)
+    fused, plain = (probe_of(gpu, attended, kind=kind, fused=fused, matrices=matrices) for fused in (True, False))
+    for width in WIDTHS:
+        rows = Rows(range(width), range(8), 70)
+        found = fused.step(rows)
+        assert found.tobytes() == plain.step(rows).tobytes(), width
+        assert np.isfinite(found).all()
+    assert "fold_slices" not in kernels(fused, 64)
+    assert kernels(plain, 64).count("fold_slices") == 3
+
+
+def test_so_it_does_by_the_program_for_every_gpu(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "WARPGROUP_CAPABILITY", 0)
+    matrices = of_types("Q3_K", "Q3_K", "Q5_K")
+    fused, plain = (probe_of(gpu, attended, fused=fused, matrices=matrices) for fused in (True, False))
+    for width in WIDTHS:
+        rows = Rows(range(width), range(8), 70)
+        assert fused.step(rows).tobytes() == plain.step(rows).tobytes(), width
+    assert "fold_slices" not in kernels(fused, 64)
+
+
+def test_products_whose_slices_are_many_together_fold_their_own(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "FEWEST_SLICES", 34 / gpu.sm_count)
+    matrices = of_types("Q4_K", "Q4_K", "Q6_K")
+    fused, plain = (probe_of(gpu, attended, fused=fused, matrices=matrices) for fused in (True, False))
+    for width in WIDTHS:
+        rows = Rows(range(width), range(8), 70)
+        assert fused.step(rows).tobytes() == plain.step(rows).tobytes(), width
+    assert kernels(fused, 64).count("fold_slices") == 2
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0"])

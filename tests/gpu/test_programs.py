@@ -19,6 +19,8 @@ from decodepool_worker.model.named_shapes import named_header
 
 from tests.gpu.counting import CountingGpu, backend_on, named_function
 
+ACTIVATION, SUMS, ROW = 1, 6, 7
+"""Arguments of a product of many rows: what it takes, where its sums go, and the floats that a slice of a row has."""
 LINE_BYTES = 128
 """What attention drops at once."""
 
@@ -96,9 +98,35 @@ def test_a_norm_lets_its_product_start_at_once_for_few_rows_alone(cores: GpuCore
     assert {defines(launch)["EARLY"] for launch in norms} == {int(is_early)}
 
 
+@pytest.mark.parametrize("rows", [24, 64, 128, 256, 512])
+def test_a_product_of_many_rows_runs_beside_the_one_ahead_where_the_slices_of_both_are_taken_together(
+    rows: int,
+) -> None:
+    launches = step(backend("Q4_K_M", rows), rows)
+    beside = [(ahead, launch) for ahead, launch in pairwise(launches) if defines(launch).get("BESIDE")]
+    for ahead, launch in beside:
+        assert (program(ahead), program(launch)) == ("matmul_warpgroup", "matmul_warpgroup")
+        assert ahead.arguments[ACTIVATION].value == launch.arguments[ACTIVATION].value
+    assert len(beside) == (16 if rows <= 128 else 0)
+
+
+@pytest.mark.parametrize("cores", [WHOLE_HOPPER, GpuCores(108, is_hopper=False)], ids=["H200", "A100"])
+def test_slices_taken_together_lie_beside_each_other(cores: GpuCores) -> None:
+    launches = step(backend("Q4_K_M", 64, cores), 64)
+    values = [(ahead, launch) for ahead, launch in pairwise(launches) if launch.name == "product 1024 x 4096"]
+    for ahead, launch in values:
+        assert (defines(ahead)["SPLIT"], defines(launch)["SPLIT"]) == (1, 1)
+        assert (ahead.arguments[ROW].value, launch.arguments[ROW].value) == (4096 + 1024 + 1024,) * 2
+        assert launch.arguments[SUMS].value == ahead.arguments[SUMS].value + 4 * (4096 + 1024)
+    assert len(values) == 16
+
+
+@pytest.mark.parametrize("weights", ["Q8_0", "Q4_K_M"])
 @pytest.mark.parametrize("rows", [16, 64, 512])
-def test_attention_drops_whole_lines_of_the_slices_that_the_rotation_ahead_has_folded_and_no_others(rows: int) -> None:
-    of_steps = backend("Q8_0", rows)
+def test_attention_drops_whole_lines_of_the_slices_that_the_rotation_ahead_has_folded_and_no_others(
+    rows: int, weights: str
+) -> None:
+    of_steps = backend(weights, rows)
     found = [(ahead, launch) for ahead, launch in pairwise(step(of_steps, rows)) if program(launch) == "attention"]
     for ahead, launch in found:
         dropped, row_bytes = launch.arguments[-2].value or 0, launch.arguments[-1].value
@@ -107,5 +135,5 @@ def test_attention_drops_whole_lines_of_the_slices_that_the_rotation_ahead_has_f
         assert program(ahead) == "rope_append"
         assert (defines(launch)["SPENT"], dropped) == ((1, slices.sums) if is_apart else (0, 0))
         assert row_bytes % LINE_BYTES == 0
-        assert rows * row_bytes <= of_steps._programs._partial_bytes
+        assert rows * row_bytes <= of_steps._programs._sums.size_bytes
     assert {defines(launch)["SPENT"] for _, launch in found} == {int(rows == 64)}

@@ -57,8 +57,9 @@ def wide_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cu
 def warpgroup_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cut]:
     for outputs, rows, is_full in product(OUTPUTS, WIDE_ROWS, (True, False)):
         cut = warpgroup_cut(kind, outputs, rows, sm_count, shared_bytes, is_full=is_full)
-        if cut is not None:
-            yield cut.defines()
+        for beside in (0, 1) if cut and cut.split else (0,) if cut else ():
+            assert cut is not None
+            yield {**cut.defines(), "BESIDE": beside}
 
 
 CUTS = {

@@ -20,7 +20,7 @@ from decodepool_worker.model.named_shapes import SHAPES, NamedShape, named_heade
 
 from tests.gpu.counting import step_bytes
 
-MOST_APART = 0.05
+MOST_APART = 0.03
 BF16_APART = 0.13
 """The plan does not know of the third plane of activations of BF16 weights."""
 LLAMA = SHAPES["llama-3-8b"]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from decodepool_kernels import graph as g
 from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.activations import activation_bytes
+from decodepool_kernels.cuda.apart import LastProducts
 from decodepool_kernels.cuda.grids import Pairs, elements, held, slice_held, slice_threads, slices_of_rows, whole_rows
 from decodepool_kernels.cuda.inputs import ROWS, WANTED
 from decodepool_kernels.cuda.packing import NO_SUMS, ActivationKind
@@ -62,8 +63,10 @@ class Lowering:
     _turning: dict[g.Tensor, g.Rope] = field(default_factory=dict)
     _quantised: dict[g.Tensor, dict[ActivationKind, Buffer]] = field(default_factory=dict)
     _tables: dict[g.Rotation, Buffer] = field(default_factory=dict)
-    _last_product: tuple[tuple[g.Tensor, ...], Apart] | None = None
-    _given: set[g.Tensor] = field(default_factory=set)
+    _last: LastProducts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._last = LastProducts(self.columns.most, fused=self.fused)
 
     def lower(self, graph: g.Graph) -> Lowering:
         """Lower a whole graph."""
@@ -87,9 +90,7 @@ class Lowering:
     def value(self, tensor: g.Tensor) -> Buffer:
         """Return where a tensor's f32 rows are, computing them now if they waited."""
         operation, turn = self._waiting.pop(tensor, None), self._turning.pop(tensor, None)
-        assert tensor not in self._given, "a product's slices were given away: nobody else finds its result"
-        if self._last_product is not None and tensor in self._last_product[0]:
-            self._last_product = None
+        self._last.ask(tensor)
         if operation is not None:
             self._plain(operation)
         if turn is not None:
@@ -97,15 +98,11 @@ class Lowering:
         return self._place(tensor)
 
     def _taken(self, *tensors: g.Tensor) -> tuple[Apart | None, list[Buffer]]:
-        """Return what the last product left in slices, where these are all its results, to be folded by whom they are
-        for; and where tensors are, or would be.
+        """Return what the last products left in slices, where these are all their results, to be folded by whom they
+        are for; and where tensors are, or would be.
         """
-        if self._last_product is None or self._last_product[0] != tensors:
-            return None, [self.value(tensor) for tensor in tensors]
-        apart, self._last_product = self._last_product[1], None
-        apart.is_taken = True
-        self._given.update(tensors)
-        return apart, [self._place(tensor) for tensor in tensors]
+        apart = self._last.take(tensors)
+        return apart, [self.value(tensor) if apart is None else self._place(tensor) for tensor in tensors]
 
     def _vector(self, vector: g.Vector | None) -> ctypes.c_void_p:
         return pointer(0 if vector is None else self.weights.vectors[vector.name])
@@ -265,10 +262,9 @@ class Lowering:
             pointer(self.step),
             ctypes.c_int(domain),
         )
-        apart = Apart(tuple(parts), activation, self.columns.most)
-        self._last_product = (results, apart) if self.fused else None
+        apart = self._last.add(activation, tuple(parts), results)
         operands, defines = (activation, *tail), kind.defines()
-        self._emit("matmul", operands, (activation,), writes, parts=tuple(parts), defines=defines, leaves=apart)
+        self._emit("matmul", operands, (activation,), writes, parts=apart.products[-1], defines=defines, leaves=apart)
 
     def _product_f32(self, x: g.Tensor, part: PartOperands, domain: int) -> None:
         value, matrix = self.value(x), part.matrix
@@ -370,7 +366,7 @@ class Lowering:
         """Turn queries in place, and keys on their way to the pages: nobody reads them elsewhere."""
         del self._turning[op.q], self._turning[op.k]
         apart, (q, k, v) = self._taken(op.q, op.k, op.v)
-        self._given.discard(op.q)
+        self._last.put(op.q)
         table, head_dim = self._rope_table(rotation), op.q.width // op.heads
         strides = [ctypes.c_longlong(self._stride(tensor.width)) for tensor in (op.q, op.k)]
         counts = (op.heads, op.kv_heads, head_dim, len(rotation.frequencies), int(rotation.interleaved))

@@ -8,29 +8,29 @@ from collections.abc import Sequence
 from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
-from decodepool_kernels.cuda.activations import scales_at
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
-from decodepool_kernels.cuda.inputs import ROWS, WANTED
+from decodepool_kernels.cuda.inputs import ROWS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     SLICES,
     WARPGROUP_WARPS,
-    WIDE_OUTPUTS,
     FewCut,
     Part,
     Parts,
     Slices,
+    WarpgroupCut,
     WideCut,
     few_cut,
     product_cut,
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperands, Record, pointer
+from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperands, Record, outputs_of, pointer
+from decodepool_kernels.cuda.slices import SliceSums
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
@@ -75,12 +75,17 @@ class Programs:
     ) -> None:
         self._gpu, self._library = gpu, library
         self._records, self._placement, self._arena = records, placement, arena
-        self._partials = self._partial_bytes = 0
+        self._sums = SliceSums(gpu, self._cut)
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
         self._is_crowded = False
-        self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
-        self._flags = gpu.allocate(self.allocated_bytes)
+        self._flag_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
+        self._flags = gpu.allocate(self._flag_bytes)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of flags and of slices left apart."""
+        return self._flag_bytes + self._sums.size_bytes
 
     def launches(self, rows: int, *, wide: bool, narrow: bool = True, crowded: bool = False) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
@@ -143,7 +148,7 @@ class Programs:
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         if self._has_warpgroups(rows):
-            return self._warpgroups(record, arguments, outputs, rows)
+            return self._warpgroups(record, before, arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
@@ -219,7 +224,7 @@ class Programs:
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
     ) -> list[Launch]:
-        arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows))))
+        arguments = (*arguments, *self._sums.place(record, rows))
         defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
@@ -227,17 +232,19 @@ class Programs:
         return [product, *self._apart(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
 
     def _warpgroups(
-        self, record: Record, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
+        self, record: Record, before: Record | None, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
     ) -> list[Launch]:
-        kind = record.parts[0].matrix.kind
-        assert kind is not None
-        room, is_full = self._gpu.shared_bytes - PRODUCT_STATIC_BYTES, not _is_of_wanted(record)
-        cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, room, is_full=is_full)
-        assert cut is not None
-        defines = {**record.defines, **cut.defines()}
+        """Return a launch of `matmul_warpgroup`, beside the product before where the slices of both are taken together:
+        on the SMs that its last slices leave idle.
+        """
+        cut, apart = self._cut(record.parts, rows, record.is_full), record.leaves
+        assert isinstance(cut, WarpgroupCut)
+        assert apart is not None
+        is_beside = before is not None and before.leaves is apart and self._sums.are_taken(apart, rows)
+        defines = {**record.defines, **cut.defines(), "BESIDE": int(is_beside)}
         function = self._library.function("matmul_warpgroup", defines, cut.threads, cut.shared_bytes)
-        blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
-        arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
+        blocks = cut.blocks(outputs, rows, self._gpu.sm_count)
+        arguments = (*arguments, *self._sums.place(record, rows))
         handing = (*arguments, ctypes.c_void_p(self._flags))
         product = Launch(_product_name(record), function, (blocks, 1), handing, _weight_bytes(record))
         return [product, *self._apart(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
@@ -245,44 +252,24 @@ class Programs:
     def _apart(self, record: Record, places: int, rows: int, arguments: tuple[Operand, ...]) -> list[Launch]:
         """Return the launch that folds the slices of a product, unless the record that takes them does so itself."""
         apart = record.leaves
-        if apart is not None and apart.is_taken:
-            self._left[apart] = self._slices(apart, arguments[-1].value)
+        if apart is not None and self._sums.are_taken(apart, rows):
+            self._left[apart] = self._sums.slices(apart, self._placed(apart.activation).value)
             return []
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
         return [Launch("fold_slices", fold, (places, rows), arguments)]
 
-    def _slices(self, apart: Apart, sums: int) -> Slices:
-        matrix = apart.parts[0].matrix
-        assert matrix.kind is not None
-        activation = self._placed(apart.activation).value
-        scales = activation + scales_at(matrix.inputs, apart.columns, matrix.kind.planes)
-        slices = Slices(sums=sums, scales=scales, columns=apart.columns)
-        for index, part in enumerate(apart.parts):
-            slices.first[index], slices.biases[index] = slices.width, part.bias
-            slices.width += round_up(part.matrix.outputs, WIDE_OUTPUTS)
-        return slices
-
     def take_slices(self, widths: Sequence[int]) -> None:
-        """Take the memory of slices left apart for steps of any of these rows: what the largest product needs."""
-        products = [record for record in self._records if record.parts]
-        self._partials_of(max((self._slices_bytes(record, rows) for record in products for rows in widths), default=0))
+        """Take the memory of slices left apart for steps of any of these rows."""
+        self._sums.take([record for record in self._records if record.parts], widths)
 
-    def _slices_bytes(self, record: Record, rows: int) -> int:
-        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
+    def _cut(self, parts: Sequence[PartOperands], rows: int, is_full: bool) -> WarpgroupCut | WideCut | None:
+        """Return the cut of a product of many rows, most of which there are where it `is_full`; None of few rows."""
+        kind, outputs = parts[0].matrix.kind, outputs_of(parts)
         assert kind is not None
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         if self._has_warpgroups(rows):
-            cut = warpgroup_cut(kind, outputs, rows, sm_count, room, is_full=not _is_of_wanted(record))
-            return 0 if cut is None else cut.partial_bytes(outputs, rows, min(cut.slices(outputs, rows), sm_count))
-        wide = wide_cut(kind, outputs, rows, sm_count, room)
-        return 0 if wide is None else wide.partial_bytes(outputs, rows)
-
-    def _partials_of(self, size_bytes: int) -> int:
-        """Return memory for slices left apart: the largest asked for so far, shared by every product of that size."""
-        if size_bytes > self._partial_bytes:
-            self._partials, self._partial_bytes = self._gpu.allocate(size_bytes), size_bytes
-            self.allocated_bytes += size_bytes
-        return self._partials
+            return warpgroup_cut(kind, outputs, rows, sm_count, room, is_full=is_full)
+        return wide_cut(kind, outputs, rows, sm_count, room)
 
     def _parts(self, operands: Sequence[PartOperands]) -> Parts:
         parts = Parts(count=len(operands))
@@ -327,12 +314,6 @@ class Programs:
         return operand
 
 
-def _is_of_wanted(record: Record) -> bool:
-    """Whether a product is of the rows alone whose logits are wanted: of a prompt's step one or none."""
-    domain = record.operands[-1]
-    return isinstance(domain, ctypes.c_int) and domain.value == WANTED
-
-
 def _whole_rows(arguments: tuple[Operand, ...], width: int) -> tuple[Operand, ...]:
     """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
     _, _, out, stride, *target, _ = arguments
@@ -340,7 +321,7 @@ def _whole_rows(arguments: tuple[Operand, ...], width: int) -> tuple[Operand, ..
 
 
 def _outputs(record: Record) -> list[int]:
-    return [part.matrix.outputs for part in record.parts]
+    return outputs_of(record.parts)
 
 
 def _weight_bytes(record: Record) -> int:

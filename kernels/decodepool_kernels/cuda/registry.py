@@ -68,6 +68,8 @@ def _is_warpgroup_cut(defines: Defines) -> bool:
     """Whether units are of 256 outputs, tall, or halves of slices left apart, with the largest stages of activations
     that such units have, or smaller ones beside 16-bit weights.
     """
+    if defines["BESIDE"] and not defines["SPLIT"]:
+        return False
     if defines["TILES"] == TALL_TILES:
         is_tall = defines["CODE_BITS"] < 16 and defines["SUMS"] != HALF_SUMS
         return is_tall and bool(defines["HALF"]) and defines["COLUMN_BLOCKS"] == 1
@@ -140,7 +142,7 @@ PLANES = {**ACTIVATIONS, **HELD}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
 WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (4, 2, 1)}
-WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), **WARPGROUP_STAGES}
+WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), "BESIDE": (0, 1), **WARPGROUP_STAGES}
 PAGES = {"KV_BITS": (8, 16)}
 FOLD_SWITCHES = {"WINDOW": (1, 0), "SINKS": (1, 0)}
 SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
