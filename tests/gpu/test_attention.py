@@ -205,6 +205,30 @@ def test_units_that_are_claimed_leave_the_bytes_of_rows_alone_step_after_step(
         assert session.probe.step(*step, **cut).tobytes() == rows[positions].tobytes(), count
 
 
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_units_are_claimed_once_each_however_many_launches_there_were(gpu: Gpu, kind: str) -> None:
+    """Two layers, whose launches follow each other closely; rows of two steps differ, so that a unit that nobody takes
+    in one shows what the other left.
+    """
+    heads, kv_heads, dim = 32, 8, 128
+    widths = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
+    inputs = {name: numbers(seed, TOKENS, width) for seed, (name, width) in enumerate(widths.items())}
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        own = {"heads": heads, "kv_heads": kv_heads, "scale": dim**-0.5}
+        first = g.attention(t["q"], t["k"], t["v"], layer=0, **own)
+        return g.attention(first, t["k"], t["v"], layer=1, **own)
+
+    probe = Probe(gpu, inputs, build, pages=KvPages(gpu, [(kv_heads, dim)] * 2, PAGES, kind))
+    chunks = [Rows(range(first, first + 200), range(PAGES), first) for first in range(0, TOKENS, 200)]
+    rows = np.concatenate([probe.step(chunk) for chunk in chunks])
+    positions = [(7 * row * row + 900) % TOKENS for row in range(60)]
+    for step in range(150):
+        of_step = [position ^ (step & 1) for position in positions]
+        found = probe.step(*(Rows([position], range(PAGES), position) for position in of_step))
+        assert found.tobytes() == rows[of_step].tobytes(), step
+
+
 FOLD_POSITIONS = (0, 64, 511, 512, 1023, 1100, 2047, 2048, 2400, 4607, 4608, 5999)
 """Up to 94 single blocks: more than a thread keeps on their way at once."""
 SWITCHES: dict[str, dict[str, Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -222,6 +223,44 @@ def test_few_rows_products_beside_each_other_have_the_bytes_of_each_alone(gpu: G
     for row in range(16):
         assert together.rows([row]).tobytes() == alone.rows([row]).tobytes(), row
     assert together.rows(range(4)).tobytes() == alone.rows(range(4)).tobytes()
+
+
+def test_who_reads_a_product_waits_for_it_where_another_that_ran_beside_it_has_ended(gpu: Gpu) -> None:
+    """A few of the first product's blocks have a unit more than the others, on whose SMs the second comes and goes."""
+    tiles, last, x = made("Q4_K", 64, 8192)[0], made("Q6_K", 32, 8192)[0], numbers(1, 16, 8192)
+    times = gpu.sm_count + 10
+    first = replace(tiles, outputs=64 * times, data=np.tile(tiles.data, times))
+
+    def normed(*others: PackedMatrix) -> Probe:
+        def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+            found = [g.matmul(t["x"], Matrix(str(i), m.inputs, m.outputs)) for i, m in enumerate((first, *others))]
+            return g.norm(found[0], Vector("w", first.outputs), 1e-5)
+
+        matrices = {str(i): m for i, m in enumerate((first, *others))}
+        return Probe(gpu, {"x": x}, build, matrices=matrices, vectors={"w": np.ones(first.outputs, np.float32)})
+
+    beside, alone = normed(last), normed()
+    for row in range(16):
+        assert beside.rows([row]).tobytes() == alone.rows([row]).tobytes(), row
+
+
+@pytest.mark.parametrize("outputs", [137, 4200])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_K", "F16"])
+def test_few_rows_products_wait_for_the_norm_that_lets_them_start(
+    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
+    packed, x = made(name, outputs, 4096)[0], numbers(1, 32, 4096)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        return g.matmul(g.norm(t["x"], Vector("w", 4096), 1e-5), Matrix("m", 4096, outputs))
+
+    probe = Probe(gpu, {"x": x}, build, matrices={"m": packed}, vectors={"w": numbers(2, 4096)})
+    rows = probe.rows(range(32))
+    for width in (1, 2, 4):
+        for first in range(0, 32, width):
+            found = probe.rows(range(first, first + width))
+            assert found.tobytes() == rows[first : first + width].tobytes(), (width, first)
 
 
 HARD = {
