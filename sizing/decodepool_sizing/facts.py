@@ -23,6 +23,7 @@ from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.layers import LayerShape
 from decodepool_sizing.loaded_tensors import weight_bytes
+from decodepool_sizing.matrix_types import UNIFORM, StepTypes, step_types
 from decodepool_sizing.shape import ModelShape, read_shape
 from decodepool_sizing.support import refusals
 
@@ -39,6 +40,7 @@ _SHAPE = TypeAdapter(ModelShape)
 _LAYERS = TypeAdapter(tuple[LayerShape, ...])
 _RUNS = TypeAdapter(tuple[tuple[_COUNT, _COUNT], ...])
 _AMOUNTS = TypeAdapter(dict[DeviceKind, _COUNT])
+_TYPES = TypeAdapter(StepTypes)
 _REFUSALS = TypeAdapter(dict[DeviceKind, tuple[str, ...]])
 
 
@@ -59,6 +61,7 @@ class ModelFacts:
     file_bytes: int
     digest: str
     quantization: str
+    types: StepTypes = UNIFORM
 
     def to_json(self) -> str:
         """Return a line of JSON of at most `MAX_JSON_BYTES` bytes; BadModelFile for a model too irregular for that."""
@@ -75,6 +78,11 @@ class ModelFacts:
             "shape": shape,
             "layerKinds": _LAYERS.dump_python(tuple(kinds), mode="json", exclude_defaults=True),
             "layerRuns": runs,
+            **(
+                {}
+                if self.types == UNIFORM
+                else {"types": _TYPES.dump_python(self.types, mode="json", exclude_defaults=True)}
+            ),
         }
         text = json.dumps(written, separators=(",", ":"), sort_keys=True)
         if len(text) > MAX_JSON_BYTES:
@@ -106,6 +114,7 @@ class ModelFacts:
             file_bytes=int(written["fileBytes"]),
             digest=str(written["digest"]),
             quantization=str(written["quantization"]),
+            types=_TYPES.validate_python(written["types"]) if "types" in written else UNIFORM,
         )
 
 
@@ -125,6 +134,7 @@ def read_facts(reader: Reader, sha256: str | None = None) -> ModelFacts:
         file_bytes=header.file_bytes,
         digest=f"sha256:{sha256 or _header_digest(reader, header)}",
         quantization=_quantization(header),
+        types=step_types(shape, header.tensors),
     )
 
 

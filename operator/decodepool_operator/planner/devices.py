@@ -91,7 +91,7 @@ def _capability(node: Object) -> str | None:
     if major.isdigit() and minor.isdigit():
         return f"{major}.{minor}"
     known = _known(here.get(nodes.PRODUCT_LABEL, ""))
-    return known and known.compute_capability
+    return None if known is None else known.compute_capability
 
 
 def _known(name: str) -> GPU | None:
@@ -104,7 +104,7 @@ def _known(name: str) -> GPU | None:
 def _by_product(product: str, resource: str) -> DeviceMemory | None:
     is_slice = SLICE.fullmatch(resource)
     known = _known(f"{product.removesuffix(SHARED_SUFFIX)} MIG {is_slice['profile']}" if is_slice else product)
-    return known and known.device
+    return None if known is None else known.device
 
 
 def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused:
