@@ -11,7 +11,17 @@ from functools import lru_cache
 from decodepool_sizing.arena import Buffer, place
 from decodepool_sizing.expected import DENSE_PARTS, Parts
 from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS, round_up
-from decodepool_sizing.matrix_types import GATES, QUERIES, BlockTypes, Rounding, StepTypes, launches_of, rounding_of
+from decodepool_sizing.matrix_types import (
+    DOWN,
+    GATES,
+    OUT,
+    QUERIES,
+    BlockTypes,
+    Rounding,
+    StepTypes,
+    launches_of,
+    rounding_of,
+)
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.workspace import feed_forward_elements
 
@@ -49,11 +59,15 @@ def arena_bytes(shape: ModelShape, rows: int, types: StepTypes, *, has_wide: boo
 
 @dataclass(frozen=True)
 class _Source:
-    """What a launch that quantises reads and what it writes beside the planes, the first time and again."""
+    """What a launch that quantises reads, and what it writes beside the planes; then it reads that alone, if any."""
 
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...] = ()
-    again: tuple[Buffer, ...] = ()
+
+    @property
+    def again(self) -> _Source:
+        """The source of the same rows, quantised in another way."""
+        return _Source(self.writes or self.reads)
 
 
 class _Step:
@@ -67,17 +81,17 @@ class _Step:
         self._addend: tuple[Buffer, ...] = ()
         self._taken: tuple[Buffer, ...] = ()
         self.uses: list[tuple[Sequence[Buffer], Sequence[Buffer]]] = [((), (self._x,))]
-        self._tables: tuple[Buffer, ...] = (self._table,)
+        self._has_table = False
 
     def block(self, types: BlockTypes) -> None:
         """Launch attention and feed-forward."""
         size = self._size
         q, k, v = (self._floats(width) for width in (size.queries, size.keys, size.keys))
         self._multiply(self._normed(), size.embedding, (q, k, v), types[QUERIES])
-        self._attend(q, k, v, types[3])
+        self._attend(q, k, v, types[OUT])
         gate, up = self._floats(size.feed_forward), self._floats(size.feed_forward)
         self._multiply(self._normed(), size.embedding, (gate, up), types[GATES])
-        self._add(_Source((gate, up), again=(gate, up)), size.feed_forward, types[6])
+        self._add(_Source((gate, up)), size.feed_forward, types[DOWN])
 
     def logits(self, kind: str) -> None:
         """Launch the last norm, of rows that are wanted, and its product."""
@@ -85,20 +99,22 @@ class _Step:
 
     def _attend(self, q: Buffer, k: Buffer, v: Buffer, kind: str) -> None:
         if self._has_head_norms:
-            raw, (q, k), self._taken = (q, k), (self._floats(self._size.queries), self._floats(self._size.keys)), ()
+            raw, self._taken = (q, k), ()
+            q, k = self._floats(self._size.queries), self._floats(self._size.keys)
             self.uses += [((raw[0],), (q,)), ((raw[1],), (k,))]
-        self.uses += [((), tables) for tables in (self._tables,) if tables]
-        self._tables = ()
+        if not self._has_table:
+            self.uses.append(((), (self._table,)))
+            self._has_table = True
         mixed = self._floats(self._size.queries)
         self.uses += [((q, k, v, self._table, *self._taken), (q,)), *[((q,), (mixed,))] * self._attentions]
-        self._add(_Source((mixed,), again=(mixed,)), self._size.queries, kind)
+        self._add(_Source((mixed,)), self._size.queries, kind)
 
     def _normed(self) -> _Source:
         """The norm of the rows, with what is added to them before."""
         if not self._addend:
-            return _Source((self._x,), again=(self._x,))
+            return _Source((self._x,))
         total = self._floats(self._size.embedding)
-        source = _Source((self._x, *self._addend, *self._taken), (total,), (total,))
+        source = _Source((self._x, *self._addend, *self._taken), (total,))
         self._x, self._addend = total, ()
         return source
 
@@ -116,9 +132,9 @@ class _Step:
             wanted = rounding_of(types[alike[0]])
             found = next((planes for rounding, planes in made.items() if rounding.serves(wanted)), None)
             if found is None:
-                reads, writes = (source.again, ()) if made else (source.reads, source.writes)
                 found = made[wanted] = self._planes(width, wanted.planes)
-                self.uses.append((reads, (*writes, found)))
+                self.uses.append((source.reads, (*source.writes, found)))
+                source = source.again
             self.uses.append(((found,), [results[index] for index in alike if results]))
             self._taken = (found,) if len(launches) == 1 else ()
 

@@ -16,8 +16,8 @@ from decodepool_sizing.shape import OUTPUT, ModelShape
 from decodepool_sizing.tensor_table import TensorInfo
 
 MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-QUERIES, GATES = slice(0, 3), slice(4, 6)
-"""Of these, those that take the same rows."""
+QUERIES, OUT, GATES, DOWN = slice(0, 3), 3, slice(4, 6), 6
+"""Of these, those that take the same rows, and the others."""
 MOST_MIXTURES = 16
 """Mixtures of types that are told apart: more would be too many words to keep of a model (facts.py)."""
 
