@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Annotated
-
-from pydantic import Field
 
 from decodepool_sizing.layouts import QUANT_LAYOUTS
 from decodepool_sizing.shape import OUTPUT, ModelShape
@@ -21,7 +18,7 @@ QUERIES, OUT, GATES, DOWN = slice(0, 3), 3, slice(4, 6), 6
 MOST_MIXTURES = 16
 """Mixtures of types that are told apart: more would be too many words to keep of a model (facts.py)."""
 
-BlockTypes = Annotated[tuple[str, ...], Field(min_length=len(MATRICES), max_length=len(MATRICES))]
+BlockTypes = tuple[str, ...]
 """The types of a block's matrices, as MATRICES names them."""
 
 
@@ -31,9 +28,9 @@ class StepTypes:
     No blocks: all of them have the first.
     """
 
-    mixtures: Annotated[tuple[BlockTypes, ...], Field(min_length=1)]
+    mixtures: tuple[BlockTypes, ...]
     output: str
-    blocks: tuple[Annotated[int, Field(ge=0, lt=MOST_MIXTURES)], ...] = ()
+    blocks: tuple[int, ...] = ()
 
     def of_block(self, index: int) -> BlockTypes:
         """Return the types of a block; of a mixture that was not kept, the last that was."""

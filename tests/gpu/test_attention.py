@@ -160,6 +160,19 @@ def test_more_single_blocks_than_run_at_once_have_the_bytes_of_groups(gpu: Gpu, 
 
 
 @pytest.mark.parametrize("kind", KV_BITS)
+@pytest.mark.parametrize("positions", [(1199, 1100, 1023, 900), (1199, 640), (63, 64, 1151, 1152)], ids=str)
+def test_thread_blocks_that_take_several_single_blocks_have_the_bytes_of_rows_alone(
+    gpu: Gpu, positions: tuple[int, ...], kind: str
+) -> None:
+    session = Session(gpu, 32, 8, 128, kind=kind)
+    rows = session.prefilled(256, range(PAGES))
+    units = 8 * sum(position // 64 + 1 for position in positions)
+    step = [Rows([position], range(PAGES), position) for position in positions]
+    found = session.probe.step(*step, blocks_at_once=units - 1)
+    assert found.tobytes() == rows[list(positions)].tobytes()
+
+
+@pytest.mark.parametrize("kind", KV_BITS)
 def test_rows_at_32k_tokens_have_the_same_bytes_alone_and_with_all_others(gpu: Gpu, kind: str) -> None:
     session = Session(gpu, 8, 2, 64, kind=kind, tokens=32768)
     rows = session.prefilled(256, range(512))
@@ -219,7 +232,7 @@ def test_units_are_claimed_once_each_however_many_launches_there_were(gpu: Gpu, 
         first = g.attention(t["q"], t["k"], t["v"], layer=0, **own)
         return g.attention(first, t["k"], t["v"], layer=1, **own)
 
-    probe = Probe(gpu, inputs, build, pages=KvPages(gpu, [(kv_heads, dim)] * 2, PAGES, kind))
+    probe = Probe(gpu, inputs, build, pages=KvPages(gpu, [(kv_heads, dim)] * 2, PAGES, kind), graphs=True)
     chunks = [Rows(range(first, first + 200), range(PAGES), first) for first in range(0, TOKENS, 200)]
     rows = np.concatenate([probe.step(chunk) for chunk in chunks])
     positions = [(7 * row * row + 900) % TOKENS for row in range(60)]
