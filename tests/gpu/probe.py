@@ -42,7 +42,8 @@ class Rows:
 
 class Probe:
     """Runs a graph whose inputs are tables of vectors: a row's token picks the same line of every table. `placed` are
-    matrices that are on the device already.
+    matrices that are on the device already. `graphs`: each step is one, whose launches follow each other as closely as
+    they may; those that the host asks for one by one hardly meet.
     """
 
     def __init__(
@@ -56,8 +57,9 @@ class Probe:
         vectors: Mapping[str, Floats] | None = None,
         pages: KvPages | None = None,
         fused: bool = True,
+        graphs: bool = False,
     ) -> None:
-        self.gpu = gpu
+        self.gpu, self._has_graphs = gpu, graphs
         tables = {f"input {name}": pack_float("F32", table) for name, table in inputs.items()}
         weights = upload_weights(gpu, {**tables, **(matrices or {})}, vectors or {})
         weights = replace(weights, matrices={**weights.matrices, **(placed or {})})
@@ -79,6 +81,7 @@ class Probe:
         self._placement = place([(record.reads, record.writes) for record in records])
         self._arena = gpu.allocate(self._placement.size_bytes)
         self._programs = Programs(gpu, KernelLibrary(gpu), records, self._placement, self._arena)
+        self._graphs: dict[tuple[int, ...], Callable[[], None]] = {}
 
     def _constant(self, array: NDArray[np.float64]) -> int:
         address = self.gpu.allocate(array.nbytes)
@@ -97,13 +100,22 @@ class Probe:
         for part in inputs.place(runs):
             self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
         needed = {"wide": inputs.has_wide_units, "narrow": inputs.has_narrow_units, "crowded": inputs.has_crowded_units}
-        for launch in self.launches(width or count, **needed):
-            self.gpu.launch(launch)
+        self._run(width or count, needed)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)
         self.gpu.download(found, self._arena + self._placement.offsets[self._out])
         self.gpu.synchronize()
         return found[:, : self._tensor.width]
+
+    def _run(self, rows: int, needed: Mapping[str, bool]) -> None:
+        if not self._has_graphs:
+            for launch in self.launches(rows, **needed):
+                self.gpu.launch(launch)
+            return
+        key = (rows, *needed.values())
+        if key not in self._graphs:
+            self._graphs[key] = self.gpu.captured(self.launches(rows, **needed))
+        self._graphs[key]()
 
     def rows(self, tokens: Sequence[int], width: int | None = None) -> Floats:
         """Run one step of rows that have nothing to do with positions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -155,6 +156,47 @@ def test_slices_that_attention_drops_are_there_again_in_the_next_step(gpu: Gpu, 
         rows = [Rows([token], range(8), 70 + token) for token in range(width)]
         assert fused.step(*rows).tobytes() == plain.step(*rows).tobytes(), width
     assert "attention" in kernels(fused, 64)
+
+
+def test_slices_stay_until_rotation_has_read_them_though_attention_starts_on_sms_that_the_product_has_left(
+    gpu: Gpu,
+) -> None:
+    """320 slices of half units: of 132 SMs 76 are left by the product when the others begin their third."""
+    heads, kv_heads, dim, inputs = 24, 8, 128, 8192
+    w = planes("Q8_0", 192, inputs)
+    assert isinstance(w.scales, np.ndarray)
+    tiles = [
+        pack_quantised(w.layout, w.codes[at : at + 64], w.scales[at : at + 64], None, w.zero) for at in (0, 64, 128)
+    ]
+    matrices = {
+        name: replace(tile, outputs=count * dim, data=np.tile(tile.data, count * dim // 64))
+        for name, tile, count in zip("qkv", tiles, (heads, kv_heads, kv_heads), strict=True)
+    }
+    rotation = Rotation(tuple(10000.0 ** (-i / 64) for i in range(64)), 1.0, interleaved=False)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        q, k, v = (g.matmul(t["x"], Matrix(name, inputs, m.outputs)) for name, m in matrices.items())
+        q, k = g.rope(q, heads, rotation), g.rope(k, kv_heads, rotation)
+        return g.attention(q, k, v, layer=0, heads=heads, kv_heads=kv_heads, scale=dim**-0.5)
+
+    x = numbers(1, 200, inputs)
+    fused, plain = (
+        Probe(
+            gpu,
+            {"x": x},
+            build,
+            matrices=matrices,
+            pages=KvPages(gpu, [(kv_heads, dim)], 4),
+            fused=is_fused,
+            graphs=True,
+        )
+        for is_fused in (True, False)
+    )
+    for probe in (fused, plain):
+        probe.step(Rows(range(200), range(4)))
+    for first in (0, 40, 80, 120, 160):
+        rows = [Rows([token], range(4), token) for token in range(first, first + 40)]
+        assert fused.step(*rows).tobytes() == plain.step(*rows).tobytes(), first
 
 
 @pytest.mark.parametrize("kind", ["f16", "q8_0"])

@@ -160,6 +160,19 @@ def test_more_single_blocks_than_run_at_once_have_the_bytes_of_groups(gpu: Gpu, 
 
 
 @pytest.mark.parametrize("kind", KV_BITS)
+@pytest.mark.parametrize("positions", [(1199, 1100, 1023, 900), (1199, 640), (63, 64, 1151, 1152)], ids=str)
+def test_thread_blocks_that_take_several_single_blocks_have_the_bytes_of_rows_alone(
+    gpu: Gpu, positions: tuple[int, ...], kind: str
+) -> None:
+    session = Session(gpu, 32, 8, 128, kind=kind)
+    rows = session.prefilled(256, range(PAGES))
+    units = 8 * sum(position // 64 + 1 for position in positions)
+    step = [Rows([position], range(PAGES), position) for position in positions]
+    found = session.probe.step(*step, blocks_at_once=units - 1)
+    assert found.tobytes() == rows[list(positions)].tobytes()
+
+
+@pytest.mark.parametrize("kind", KV_BITS)
 def test_rows_at_32k_tokens_have_the_same_bytes_alone_and_with_all_others(gpu: Gpu, kind: str) -> None:
     session = Session(gpu, 8, 2, 64, kind=kind, tokens=32768)
     rows = session.prefilled(256, range(512))
@@ -203,6 +216,30 @@ def test_units_that_are_claimed_leave_the_bytes_of_rows_alone_step_after_step(
         positions = [(7 * row * row + 900) % TOKENS for row in range(count)]
         step = [Rows([position], range(PAGES), position) for position in positions]
         assert session.probe.step(*step, **cut).tobytes() == rows[positions].tobytes(), count
+
+
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_units_are_claimed_once_each_however_many_launches_there_were(gpu: Gpu, kind: str) -> None:
+    """Two layers of few heads, so that what lies between finds room and the second begins beside the first; rows of two
+    steps differ, so that a unit that nobody takes in one shows what the other left.
+    """
+    heads, kv_heads, dim = 8, 8, 128
+    widths = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}
+    inputs = {name: numbers(seed, TOKENS, width) for seed, (name, width) in enumerate(widths.items())}
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        own = {"heads": heads, "kv_heads": kv_heads, "scale": dim**-0.5}
+        first = g.attention(t["q"], t["k"], t["v"], layer=0, **own)
+        return g.attention(first, t["k"], t["v"], layer=1, **own)
+
+    probe = Probe(gpu, inputs, build, pages=KvPages(gpu, [(kv_heads, dim)] * 2, PAGES, kind), graphs=True)
+    chunks = [Rows(range(first, first + 200), range(PAGES), first) for first in range(0, TOKENS, 200)]
+    rows = np.concatenate([probe.step(chunk) for chunk in chunks])
+    positions = [(7 * row * row + 900) % TOKENS for row in range(48)]
+    for step in range(150):
+        of_step = [position ^ (step & 1) for position in positions]
+        found = probe.step(*(Rows([position], range(PAGES), position) for position in of_step))
+        assert found.tobytes() == rows[of_step].tobytes(), step
 
 
 FOLD_POSITIONS = (0, 64, 511, 512, 1023, 1100, 2047, 2048, 2400, 4607, 4608, 5999)

@@ -101,6 +101,17 @@ def test_the_cases_launch_every_kernel_there_is() -> None:
     assert frozenset.union(OF_NO_MODEL, *(case.kernels for case in CASES.values())) == frozenset(KERNELS)
 
 
+def test_what_is_fused_is_exact_against_operations_that_a_step_of_one_a_launch_is_made_of() -> None:
+    left, plain = set(FUSED), set[str]()
+    while left:
+        kernel = left.pop()
+        twins = set(KERNELS[kernel].twins)
+        assert twins, kernel
+        plain |= twins - FUSED
+        left |= twins & FUSED
+    assert plain <= CASES["one operation a launch"].kernels
+
+
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The names of the kernels that are launched while a test runs."""

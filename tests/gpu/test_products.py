@@ -224,6 +224,69 @@ def test_few_rows_products_beside_each_other_have_the_bytes_of_each_alone(gpu: G
     assert together.rows(range(4)).tobytes() == alone.rows(range(4)).tobytes()
 
 
+SLOW = {"slow": pack_float("F32", numbers(8, 4096, 1024, spread=0.03))}
+"""A product that takes long on a few SMs: what comes behind it is asked for early, and has to wait."""
+
+
+def slow(g: Graph, x: Tensor) -> Tensor:
+    return g.matmul(x, Matrix("slow", 1024, 4096))
+
+
+@pytest.mark.parametrize("read", range(2))
+def test_a_product_beside_another_waits_for_their_activation(gpu: Gpu, read: int) -> None:
+    """Each row is another activation: what was there before it is the last one's."""
+    matrices, x = [made("Q4_K", 5120, 4096)[0], made("Q6_K", 1024, 4096)[0]], numbers(1, 16, 1024)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        y = slow(g, t["x"])
+        return [g.matmul(y, Matrix(str(i), m.inputs, m.outputs)) for i, m in enumerate(matrices)][read]
+
+    placed = {str(i): matrix for i, matrix in enumerate(matrices)}
+    probe = Probe(gpu, {"x": x}, build, matrices={**SLOW, **placed}, graphs=True)
+    rows = probe.rows(range(4))
+    for row in (0, 1, 2, 3, 1, 0):
+        assert probe.rows([row]).tobytes() == rows[row].tobytes(), row
+
+
+def test_a_product_that_ran_beside_another_has_not_ended_before_it(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU as small as is told here the first takes several times as long as the second, which SMs beyond run."""
+    monkeypatch.setattr(gpu, "sm_count", 16)
+    first, last, x = made("Q4_K", 5120, 4096)[0], made("Q6_K", 32, 4096)[0], numbers(1, 16, 4096)
+
+    def normed(*others: PackedMatrix) -> Probe:
+        matrices = {str(i): matrix for i, matrix in enumerate((first, *others))}
+
+        def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+            found = [g.matmul(t["x"], Matrix(name, m.inputs, m.outputs)) for name, m in matrices.items()]
+            return g.norm(found[0], Vector("w", first.outputs), 1e-5)
+
+        vectors = {"w": np.ones(first.outputs, np.float32)}
+        return Probe(gpu, {"x": x}, build, matrices=matrices, vectors=vectors, graphs=True)
+
+    beside, alone = normed(last), normed()
+    for row in range(16):
+        assert beside.rows([row]).tobytes() == alone.rows([row]).tobytes(), row
+
+
+@pytest.mark.parametrize("outputs", [137, 4200])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_K", "F16"])
+def test_few_rows_products_wait_for_the_norm_that_lets_them_start(
+    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
+    packed, x = made(name, outputs, 4096)[0], numbers(1, 32, 1024)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        return g.matmul(g.norm(slow(g, t["x"]), Vector("w", 4096), 1e-5), Matrix("m", 4096, outputs))
+
+    probe = Probe(gpu, {"x": x}, build, matrices={**SLOW, "m": packed}, vectors={"w": numbers(2, 4096)}, graphs=True)
+    rows = probe.rows(range(32))
+    for width in (1, 2, 4):
+        for first in range(0, 32, width):
+            found = probe.rows(range(first, first + width))
+            assert found.tobytes() == rows[first : first + width].tobytes(), (width, first)
+
+
 HARD = {
     "one channel far above the rest": lambda x: x * np.where(np.arange(x.shape[1]) % 509 == 5, 1e4, 1),
     "large": lambda x: x * 1e30,

@@ -92,10 +92,21 @@ def test_no_product_runs_beside_one_in_clusters_which_lets_it_start_before_the_a
 
 @pytest.mark.parametrize("rows", [1, 4, 8, 24])
 @pytest.mark.parametrize("cores", [WHOLE_HOPPER, GpuCores(108, is_hopper=False)], ids=["H200", "A100"])
-def test_a_norm_lets_its_product_start_at_once_for_few_rows_alone(cores: GpuCores, rows: int) -> None:
-    norms = [launch for launch in step(backend("Q8_0", rows, cores), rows) if program(launch) == "norm_quantise"]
+@pytest.mark.parametrize(("weights", "has_clusters"), [("Q8_0", True), ("Q4_K", True), ("F16", True), ("F16", False)])
+def test_a_norm_lets_its_product_start_at_once_for_few_rows_alone(
+    weights: str, has_clusters: bool, cores: GpuCores, rows: int
+) -> None:
+    of_steps = backend(weights, rows, cores, has_clusters=has_clusters)
+    norms = [launch for launch in step(of_steps, rows) if program(launch) == "norm_quantise"]
     is_early = cores.is_hopper and rows <= MOST_EARLY_ROWS
     assert {defines(launch)["EARLY"] for launch in norms} == {int(is_early)}
+
+
+@pytest.mark.parametrize(("weights", "has_clusters"), [("Q4_0", True), ("Q5_1", True), ("Q8_0", False)])
+def test_it_does_not_where_thread_blocks_of_the_product_could_crowd_on_an_sm(weights: str, has_clusters: bool) -> None:
+    launches = step(backend(weights, 1, has_clusters=has_clusters), 1)
+    norms = [launch for launch in launches if program(launch) == "norm_quantise"]
+    assert {defines(launch)["EARLY"] for launch in norms} == {0}
 
 
 @pytest.mark.parametrize("rows", [24, 64, 128, 256, 512])

@@ -35,6 +35,8 @@ from decodepool_kernels.cuda.slices import SliceSums
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 COPY_ENGINE_CAPABILITY = 90
+OVERLAP_CAPABILITY = 90
+"""From which on a kernel may start before the one ahead has ended."""
 FOLD_THREADS = 256
 FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
 """Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once. Beside one
@@ -117,7 +119,7 @@ class Programs:
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
         kernel, blocks = record.kernel, record.grid(rows)
         if kernel == "norm_quantise":
-            defines["EARLY"] = int(rows <= MOST_EARLY_ROWS and self._gpu.capability == FEW_CAPABILITY)
+            defines["EARLY"] = int(rows <= MOST_EARLY_ROWS and self._starts_alone(record, rows))
         if isinstance(record.grid, Pairs):
             each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
             blocks, defines["EACH"] = record.grid(rows, each), each
@@ -134,6 +136,19 @@ class Programs:
         """
         share = -(-blocks[0] * blocks[1] // self._gpu.sm_count)
         return round_up(self._gpu.shared_bytes // (share + 1), ROOM_BYTES) if share <= MOST_SPREAD else 0
+
+    def _starts_alone(self, norm: Record, rows: int) -> bool:
+        """Whether the product behind a norm, of few rows, has a thread block an SM."""
+        if self._gpu.capability < OVERLAP_CAPABILITY:
+            return False
+        product = next(record for record in self._records if record.parts and record.operands[0] in norm.writes)
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
+        if self._cluster_cut(product, rows) or self._few_cut(product, rows, sm_count):
+            return True
+        kind = product.parts[0].matrix.kind
+        assert kind is not None
+        cut = product_cut(kind, _outputs(product), rows, sm_count=sm_count, shared_bytes=room)
+        return 2 * cut.shared_bytes > room
 
     def _has_warpgroups(self, rows: int) -> bool:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""

@@ -88,7 +88,8 @@ def _is_fold(defines: Defines) -> bool:
 
 @dataclass(frozen=True)
 class Kernel:
-    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64.
+    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64, and
+    `exact_against` what has the same bits.
     `only` is the target that a kernel is for, where it is not for every one; some are for matrices with factored scales
     alone. `is_made` tells which combinations a step can ask for, where not all.
     """
@@ -107,6 +108,12 @@ class Kernel:
     def entry(self) -> str:
         """The function's name in the source."""
         return self.source.removesuffix(".cu")
+
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """The kernels that this one is exact against; none where that is itself, cut otherwise."""
+        names = self.exact_against.split(", ")
+        return tuple(names) if all(name.isidentifier() for name in names) else ()
 
     def every_variant(self) -> Iterator[dict[str, int]]:
         """Yield the defines of every variant."""
