@@ -80,17 +80,54 @@ def test_an_operation_is_near_f64_and_the_same_bytes_at_every_width(gpu: Gpu, ca
 
 
 M = Matrix("m", 576, 100)
-FUSED: dict[str, Build] = {
-    "norm and quantise": lambda g, t: g.matmul(g.norm(t["x"], Vector("w", 576), EPSILON), M),
-    "add, norm and quantise": lambda g, t: g.matmul(g.norm(t["x"] + t["y"], Vector("w", 576), EPSILON), M),
-    "swiglu and quantise": lambda g, t: g.matmul(g.swiglu(t["x"], t["y"]), M),
+FUSED: dict[str, Callable[[Graph, dict[str, Tensor], int], Tensor]] = {
+    "norm": lambda g, t, width: g.norm(t["x"], Vector("w", width), EPSILON),
+    "add and norm": lambda g, t, width: g.norm(t["x"] + t["y"], Vector("w", width), EPSILON),
+    "swiglu": lambda g, t, _: g.swiglu(t["x"], t["y"]),
 }
+QUANTISED = {
+    "no sums, a part of a stride": ("Q8_0", 576),
+    "no sums, whole strides": ("Q8_0", 2048),
+    "sums of halves, whole strides": ("Q5_1", 2048),
+    "sums of groups, a part of a stride": ("Q4_K", 768),
+    "sums of groups, whole strides": ("Q4_K", 2048),
+}
+"""Types of matrices, which decide on the sums beside an activation, and widths: a stride is 8 slices of 128."""
 
 
+@pytest.mark.parametrize(("name", "width"), QUANTISED.values(), ids=list(QUANTISED))
 @pytest.mark.parametrize("build", FUSED.values(), ids=list(FUSED))
-def test_fused_has_the_bytes_of_one_by_one(gpu: Gpu, build: Build) -> None:
-    found = [probe_of(gpu, build, fused=fused).rows(range(40)) for fused in (True, False)]
-    assert found[0].tobytes() == found[1].tobytes()
+def test_fused_with_what_quantises_it_has_the_bytes_of_one_by_one(
+    gpu: Gpu, build: Callable[[Graph, dict[str, Tensor], int], Tensor], name: str, width: int
+) -> None:
+    w = planes(name, 100, width)
+    packed = pack_quantised(w.layout, w.codes, w.scales, w.minima, w.zero)
+    inputs = {"x": numbers(1, 64, width), "y": numbers(2, 64, width)}
+
+    def product(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        return g.matmul(build(g, t, width), Matrix("m", width, 100))
+
+    vectors = {"w": numbers(3, width)}
+    probes = [
+        Probe(gpu, inputs, product, matrices={"m": packed}, vectors=vectors, fused=fused) for fused in (True, False)
+    ]
+    for rows in (1, 3, 40):
+        found = [probe.rows(range(rows)) for probe in probes]
+        assert found[0].tobytes() == found[1].tobytes(), rows
+        assert np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_gate_has_the_same_bits_beside_one_that_needs_the_long_way_to_divide(gpu: Gpu, place: int) -> None:
+    random = np.random.default_rng(place)
+    gates = np.exp2(random.uniform(-98, 6.3, (8, 512))) * random.choice([-1, 1], (8, 512))
+    rare, ups = gates.copy(), numbers(5, 16, 512)
+    rare[:, place::4] = random.choice([0.0, -0.0, 2.0**-140, 81.0, -3e38, np.inf], rare[:, place::4].shape)
+    ups[8:] = ups[:8]
+    inputs = {"x": np.concatenate([gates, rare]).astype(np.float32), "y": ups}
+    found = Probe(gpu, inputs, lambda g, t: g.swiglu(t["x"], t["y"])).rows(range(16)).reshape(2, 8, 512)
+    others = np.arange(512) % 4 != place
+    assert found[0, :, others].tobytes() == found[1, :, others].tobytes()
     assert np.isfinite(found[0]).all()
 
 
