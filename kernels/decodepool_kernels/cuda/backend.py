@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.arena import place
+from decodepool_kernels.cuda.argmax import Argmax
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
@@ -29,7 +29,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Record, Weights, pointer
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Record, Weights
 from decodepool_kernels.cuda.turns import Turn, Turns
 from decodepool_kernels.graph import Graph
 
@@ -41,7 +41,6 @@ AttentionKind = tuple[bool, bool, bool]
 are crowded.
 """
 NARROW, BOTH, WIDE, CROWDED = (True, False, False), (True, True, False), (False, True, False), (True, False, True)
-ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,6 @@ class CudaBackend:
         self._workspace_bytes = 0
         self._step = self._take(self.inputs.words.nbytes)
         self._device_answers, self._last_tokens = self._take(4 * ANSWER_WORDS * max_rows), self._take(4 * slots)
-        self._shares, self._ended = self._take(8 * ARGMAX_SHARES * max_rows), self._take(4 * max_rows)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
@@ -100,8 +98,9 @@ class CudaBackend:
         self._programs = Programs(gpu, self._library, records, placement, arena)
         row = (self._logits, self._logits_stride, vocabulary_size)
         source = LogitsSource(*row, self._device_answers, self._step, self._last_tokens)
+        self._argmax = Argmax(gpu, self._library, source, max_rows)
         self._draws = Draws(gpu, self._library, source, max_rows)
-        self._workspace_bytes += self._draws.size_bytes
+        self._workspace_bytes += self._argmax.size_bytes + self._draws.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
             (width, attention): self._prepared(width, attention)
@@ -146,13 +145,6 @@ class CudaBackend:
 
         return one_by_one
 
-    def _argmax(self, width: int) -> Launch:
-        function = self._library.function("argmax", {}, ARGMAX_THREADS)
-        row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
-        places = (self._device_answers, self._step, self._shares, self._ended, self._last_tokens)
-        arguments = (pointer(self._logits), *row, *(pointer(address) for address in places))
-        return Launch("argmax", function, (ARGMAX_SHARES, width), arguments)
-
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""
         return self._launches(*self._width(rows))
@@ -160,7 +152,7 @@ class CudaBackend:
     def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
         narrow, wide, crowded = attention
         launches = self._programs.launches(width, narrow=narrow, wide=wide, crowded=crowded)
-        return [*launches, self._argmax(width)]
+        return [*launches, self._argmax.launch(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
