@@ -19,6 +19,7 @@ from decodepool_kernels.cuda.inputs import (
     ANSWER_WORDS,
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
+    TURN,
     WANTED,
     StepInputs,
     StepLimits,
@@ -87,17 +88,17 @@ class CudaBackend:
         self._cut = attention_cut(graph, gpu, wide=settings.fused)
         limits = StepLimits(max_rows, slots, pages.page_count, table_width, vocabulary_size)
         self.inputs = StepInputs(lambda count: np.zeros(count, np.int32), limits, self._cut)
-        self._turns = Turns(gpu, self.inputs.words.size, max_rows)
+        self._turns = Turns(gpu, self.inputs.words.size)
         self._workspace_bytes = 0
         self._step = self._take(self.inputs.words.nbytes)
-        self._device_answers, self._last_tokens = self._take(4 * ANSWER_WORDS * max_rows), self._take(4 * slots)
+        self._last_tokens = self._take(4 * slots)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
         self._library = KernelLibrary(gpu)
         self._programs = Programs(gpu, self._library, records, placement, arena)
         row = (self._logits, self._logits_stride, vocabulary_size)
-        source = LogitsSource(*row, self._device_answers, self._step, self._last_tokens)
+        source = LogitsSource(*row, self._turns.answers, self._step, self._last_tokens)
         self._argmax = Argmax(gpu, self._library, source, max_rows)
         self._draws = Draws(gpu, self._library, source, max_rows)
         self._workspace_bytes += self._argmax.size_bytes + self._draws.size_bytes
@@ -193,6 +194,7 @@ class CudaBackend:
         if rows == 0:
             return lambda: np.empty((0, ANSWER_WORDS), np.int32)
         parts, turn = self.inputs.place(runs), self._turns.take()
+        self.inputs.words[TURN] = turn.number
         for part in parts:
             words = turn.words[part.start : part.stop]
             words[:] = self.inputs.words[part.start : part.stop]
@@ -203,8 +205,6 @@ class CudaBackend:
         self.replay(rows)
         if is_drawn:
             self._draws.draw(wanted)
-        if wanted:
-            self._gpu.download(turn.answers, self._device_answers, 4 * ANSWER_WORDS * wanted)
         turn.end.set()
         return lambda: _awaited(turn, wanted)
 

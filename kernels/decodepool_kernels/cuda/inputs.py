@@ -40,8 +40,8 @@ MAX_ROWS = 512
 HEADER_WORDS = 8
 UNIT_WORDS = 8
 ROWS, WANTED, UNITS = range(3)
-WIDE_UNITS = 6
-"""Words of the header that the host reads too."""
+WIDE_UNITS, TURN = 6, 7
+"""Words of the header that the host reads too; the turn's number (turns.py), which is known once the step begins."""
 ANSWER_WORDS = 4
 """Of each row that is wanted: best id, bits of its logit, the token drawn where one was, and one of padding."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda.device import Gpu, Mark
-from decodepool_kernels.cuda.inputs import ANSWER_WORDS
+from decodepool_kernels.cuda.inputs import ANSWER_WORDS, MAX_ROWS
 
 STEPS_UNDER_WAY = 2
 """At most: one that runs, and one that waits for its end."""
@@ -17,10 +17,11 @@ STEPS_UNDER_WAY = 2
 
 @dataclass
 class Turn:
-    """What one step brings and what comes back, in pinned memory: words, and answers `[rows, ANSWER_WORDS]`, which are
-    there at `end`.
+    """What one step brings and what comes back, in pinned memory: words, and answers `[MAX_ROWS, ANSWER_WORDS]`, which
+    the kernels have written there at `end`.
     """
 
+    number: int
     words: NDArray[np.int32]
     answers: NDArray[np.int32]
     end: Mark
@@ -28,15 +29,16 @@ class Turn:
 
 
 class Turns:
-    """Gives steps their turns, in order."""
+    """Gives steps their turns, in order. `answers` is where kernels find the answers of all."""
 
-    def __init__(self, gpu: Gpu, words: int, max_rows: int) -> None:
-        made = [
-            Turn(gpu.pinned(words), gpu.pinned(ANSWER_WORDS * max_rows).reshape(max_rows, ANSWER_WORDS), gpu.mark())
-            for _ in range(STEPS_UNDER_WAY)
+    def __init__(self, gpu: Gpu, words: int) -> None:
+        answers = gpu.pinned(STEPS_UNDER_WAY * MAX_ROWS * ANSWER_WORDS)
+        each = answers.reshape(STEPS_UNDER_WAY, MAX_ROWS, ANSWER_WORDS)
+        self._turns: Sequence[Turn] = [
+            Turn(number, gpu.pinned(words), each[number], gpu.mark()) for number in range(STEPS_UNDER_WAY)
         ]
-        self._turns: Sequence[Turn] = made
         self._at = 0
+        self.answers = answers.ctypes.data
 
     def require_free(self) -> None:
         """RuntimeError while the last step of the next turn has not been waited for."""

@@ -26,6 +26,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int2 held = __ldcg((const int2*)&shares[wanted * SHARES + threadIdx.x]);
   const Best whole = best_of_warp({(u32)held.x, (u32)held.y});
   if (threadIdx.x != 0) return;
-  answer(answers, wanted, last_tokens, slot, whole);
+  answer(answers, step, wanted, last_tokens, slot, whole);
   ended[wanted] = 0;
 }

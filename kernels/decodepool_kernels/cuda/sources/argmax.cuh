@@ -69,8 +69,7 @@ DEVICE Best best_of_block(Best best, Best (&warps)[THREADS / 32]) {
 }
 
 // The id becomes the last token of the row's slot.
-DEVICE void answer(Answer* answers, int wanted, int* last_tokens, int slot, Best best) {
-  answers[wanted].best = best.id;
-  answers[wanted].logit = logit_of(best.key);
+DEVICE void answer(Answer* answers, const int* step, int wanted, int* last_tokens, int slot, Best best) {
+  answers_of(answers, step)[wanted] = {(int)best.id, logit_of(best.key), 0};
   last_tokens[slot] = best.id;
 }

@@ -34,5 +34,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) __cluster_dims__(BLOCKS, 1
   wait_barrier(shared_address(&all_found), 0);
   const float4 theirs = found[lane % BLOCKS];
   const Best whole = best_of_warp({__float_as_uint(theirs.x), __float_as_uint(theirs.y)});
-  if (lane == 0) answer(answers, wanted, last_tokens, slot, whole);
+  if (lane == 0) answer(answers, step, wanted, last_tokens, slot, whole);
 }

@@ -5,17 +5,20 @@
 #define PAGE_TOKENS 64
 #define MAX_ROWS 512
 
-enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, WIDE_UNITS, HEADER_WORDS = 8 };
+enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, WIDE_UNITS, TURN, HEADER_WORDS = 8 };
 enum { TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS };
 enum { UNIT_ROW, UNIT_ROWS, UNIT_BLOCK, UNIT_BLOCKS, UNIT_CHUNK, UNIT_FRESH, UNIT_WORDS = 8 };
 enum { WIDE_ROW, WIDE_ROWS, WIDE_BLOCKS, WIDE_SPLIT, WIDE_SPLITS, WIDE_TILE };  // the wide units follow the others
 
-// What a step answers of a row that is wanted: its largest logit and the id of that, and the token drawn where one was.
+// What a step answers of a row that is wanted: its largest logit and the id of that, and the token drawn where one was. Answers lie in the host's memory.
 struct __align__(16) Answer {
   int best;
   float logit;
   int drawn;
 };
+
+// A step's answers: those of the step before are still read.
+DEVICE Answer* answers_of(Answer* answers, const int* step) { return answers + step[TURN] * MAX_ROWS; }
 
 // An array with one value a row.
 DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }
