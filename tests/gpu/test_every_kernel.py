@@ -42,7 +42,9 @@ CLUSTERED: Seam = (cluster_cuts, "LEAST_BUSY", {1: 2.0, 2: 0.0})
 """Two tiles of rows go to clusters however few units there are, one tile never."""
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
-WITHOUT_PRODUCTS = frozenset({"repack", "embed", "rope_table", "attention", "attention_wide", "argmax_cluster"})
+WITHOUT_PRODUCTS = frozenset(
+    {"repack", "bring", "embed", "rope_table", "attention", "attention_wide", "argmax_cluster"}
+)
 EVERYWHERE = WITHOUT_PRODUCTS | {"matmul"}
 K_QUANTS = WITHOUT_PRODUCTS | {"matmul_few", "matmul_cluster", "matmul_warpgroup"}
 FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "fold_cluster", "swiglu_quantise"})

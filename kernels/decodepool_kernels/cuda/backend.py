@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from decodepool_kernels.cuda.inputs import (
     ANSWER_WORDS,
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
-    TURN,
+    NUMBER,
     WANTED,
     StepInputs,
     StepLimits,
@@ -30,7 +31,7 @@ from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix
 from decodepool_kernels.cuda.pages import KvPages
 from decodepool_kernels.cuda.programs import Programs
-from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Record, Weights
+from decodepool_kernels.cuda.records import Columns, DeviceMatrix, LogitsRows, Record, Weights, pointer
 from decodepool_kernels.cuda.turns import Turn, Turns
 from decodepool_kernels.graph import Graph
 
@@ -42,6 +43,7 @@ AttentionKind = tuple[bool, bool, bool]
 are crowded.
 """
 NARROW, BOTH, WIDE, CROWDED = (True, False, False), (True, True, False), (False, True, False), (True, False, True)
+BRING_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class CudaBackend:
         self._programs = Programs(gpu, self._library, records, placement, arena)
         row = (self._logits, self._logits_stride, vocabulary_size)
         source = LogitsSource(*row, self._turns.answers, self._step, self._last_tokens)
+        bringing = (pointer(self._turns.words), ctypes.c_int(self._turns.fours), pointer(self._step))
+        self._bring = Launch("bring", self._library.function("bring", {}, BRING_THREADS), (1, 1), bringing)
         self._argmax = Argmax(gpu, self._library, source, max_rows)
         self._draws = Draws(gpu, self._library, source, max_rows)
         self._workspace_bytes += self._argmax.size_bytes + self._draws.size_bytes
@@ -153,7 +157,7 @@ class CudaBackend:
     def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
         narrow, wide, crowded = attention
         launches = self._programs.launches(width, narrow=narrow, wide=wide, crowded=crowded)
-        return [*launches, self._argmax.launch(width)]
+        return [self._bring, *launches, self._argmax.launch(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
@@ -193,12 +197,9 @@ class CudaBackend:
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
             return lambda: np.empty((0, ANSWER_WORDS), np.int32)
-        parts, turn = self.inputs.place(runs), self._turns.take()
-        self.inputs.words[TURN] = turn.number
-        for part in parts:
-            words = turn.words[part.start : part.stop]
-            words[:] = self.inputs.words[part.start : part.stop]
-            self._gpu.upload(self._step + 4 * part.start, words)
+        parts = self.inputs.place(runs)
+        self.inputs.words[NUMBER], turn = self._turns.take()
+        turn.write(self.inputs.words, parts)
         is_drawn, wanted = any(draws), int(self.inputs.words[WANTED])
         if is_drawn:
             self._draws.bring(draws)

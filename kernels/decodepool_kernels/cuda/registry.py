@@ -217,6 +217,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
         Kernel("draw.cu", "draw_as_device, to the bit", "draw_cluster", {"ITEMS": (1, 126)}),
         Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only=HOPPER),
+        Kernel("bring.cu", "the words brought, to the bit", "itself for any parts", {}),
         Kernel("argmax.cu", "numpy's argmax", "itself at any width", {}),
         Kernel("argmax_cluster.cu", "numpy's argmax", "argmax", {}, only=HOPPER),
     )

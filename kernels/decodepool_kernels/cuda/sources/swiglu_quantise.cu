@@ -19,6 +19,6 @@ swiglu_quantise(const float* gate, const float* up, i64 stride, u8* target, int 
   float4 v[ITEMS], w[ITEMS];
   hold(v, h, WIDTH, [=](int k) { return *(const float4*)(gates + (k - h.at(0))); });
   hold(w, h, WIDTH, [=](int k) { return *(const float4*)(ups + (k - h.at(0))); });
-  UNROLL for (int i = 0; i < ITEMS; i++) v[i] = gated(v[i], w[i]);
+  UNROLL for (int i = 0; i < ITEMS; i++) v[i] = CORES ? gated(v[i], w[i]) : gated_abreast(v[i], w[i]);
   quantise_held(v, h, largest_of_block(v, h), WIDTH, to);
 }
