@@ -1,4 +1,4 @@
-"""A step's first kernel brings what the step changed from the turn that has the number after the last, and only once."""
+"""A step's first kernel brings what changed from the turn that has the number after the last, and only once."""
 
 from __future__ import annotations
 
