@@ -104,8 +104,8 @@ class CudaBackend:
         bringing = (pointer(self._turns.words), ctypes.c_int(self._turns.fours), pointer(self._step))
         self._bring = Launch("bring", self._library.function("bring", {}, BRING_THREADS), (1, 1), bringing)
         self._argmax = Argmax(gpu, self._library, source, max_rows)
-        self._draws = Draws(gpu, self._library, source, max_rows)
-        self._workspace_bytes += self._argmax.size_bytes + self._draws.size_bytes
+        self._draws = Draws(gpu, self._library, source)
+        self._workspace_bytes += self._argmax.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
             (width, attention): self._prepared(width, attention)
@@ -198,11 +198,12 @@ class CudaBackend:
         if rows == 0:
             return lambda: np.empty((0, ANSWER_WORDS), np.int32)
         parts = self.inputs.place(runs)
-        self.inputs.words[NUMBER], turn = self._turns.take()
+        number, turn = self._turns.take()
+        self.inputs.words[NUMBER] = number
         turn.write(self.inputs.words, parts)
         is_drawn, wanted = any(draws), int(self.inputs.words[WANTED])
         if is_drawn:
-            self._draws.bring(draws)
+            self._draws.ask(number, draws)
         self.replay(rows)
         if is_drawn:
             self._draws.draw(wanted)

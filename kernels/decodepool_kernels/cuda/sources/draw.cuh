@@ -272,9 +272,12 @@ DEVICE u64 random_bits(u64 seed, u32 position) {
 // One row, by every block of its cluster.
 DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, Answer* answers, const Draw* draws, const int* step, int* last_tokens) {
   __shared__ Shared shared;
+  __shared__ Draw draw;
   await_previous();
   const int wanted = blockIdx.x / CLUSTER;
-  const Draw draw = draws[wanted];
+  const volatile u32* asked = (const volatile u32*)&draws[turn_of(step) * MAX_ROWS + wanted];
+  if (threadIdx.x < sizeof(Draw) / 4) ((u32*)&draw)[threadIdx.x] = asked[threadIdx.x];
+  __syncthreads();
   if (!draw.used) return;
   meet_cluster();  // nobody writes to a block that has not begun
   const int slot = row_array(step, WANTED_SLOTS)[wanted];

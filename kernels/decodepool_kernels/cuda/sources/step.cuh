@@ -17,8 +17,10 @@ struct __align__(16) Answer {
   int drawn;
 };
 
-// A step's answers: those of the step before are still read.
-DEVICE Answer* answers_of(Answer* answers, const int* step) { return answers + (step[NUMBER] & 1) * MAX_ROWS; }
+// Of the host's memory a step has a half: the other is of the step before, which is read, or of the next, which is written.
+DEVICE int turn_of(const int* step) { return step[NUMBER] & 1; }
+
+DEVICE Answer* answers_of(Answer* answers, const int* step) { return answers + turn_of(step) * MAX_ROWS; }
 
 // An array with one value a row.
 DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }
