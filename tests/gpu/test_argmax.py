@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import argmax
-from decodepool_kernels.cuda.argmax import ARGMAX_CLUSTER_CAPABILITY, Argmax
+from decodepool_kernels.cuda.argmax import ARGMAX_CLUSTER_CAPABILITY, CLUSTERS, Argmax
 from decodepool_kernels.cuda.device import Gpu
 from decodepool_kernels.cuda.draws import LogitsSource
 from decodepool_kernels.cuda.inputs import ANSWER_WORDS, HEADER_WORDS, MAX_ROWS, ROW_ARRAYS, WANTED, WANTED_SLOTS
@@ -22,12 +22,14 @@ WIDTH = 24
 Best = tuple[int, float]
 
 
-@pytest.fixture(params=["shares", "clusters"], autouse=True)
+@pytest.fixture(params=["shares", *CLUSTERS], autouse=True)
 def _program(request: pytest.FixtureRequest, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "shares":
         monkeypatch.setattr(argmax, "ARGMAX_CLUSTER_CAPABILITY", 0)
     elif gpu.capability != ARGMAX_CLUSTER_CAPABILITY:
         pytest.skip("did not run: this GPU has no clusters")
+    else:
+        monkeypatch.setattr(argmax, "CLUSTERS", [request.param])
 
 
 def best(gpu: Gpu, logits: NDArray[np.float32]) -> tuple[list[Best], list[int]]:

@@ -10,7 +10,8 @@ from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.records import pointer
 
 THREADS, SHARES = 256, 32
-CLUSTER_THREADS, CLUSTER = 512, 8
+CLUSTER_THREADS, CLUSTERS, BLOCKS_AT_ONCE = 512, (8, 4), 2
+"""Blocks of a row: the most whose clusters all run at once, so many blocks an SM, or the fewest."""
 ARGMAX_CLUSTER_CAPABILITY = 90
 COUNT_BYTES, SHARE_BYTES = 4, 8
 
@@ -21,15 +22,22 @@ class Argmax:
     def __init__(self, gpu: Gpu, library: KernelLibrary, source: LogitsSource, max_rows: int) -> None:
         row = (pointer(source.logits), ctypes.c_longlong(source.stride), ctypes.c_int(source.vocabulary_size))
         self._arguments = (*row, *(pointer(at) for at in (source.answers, source.step, source.last_tokens)))
-        self._is_clustered, self.size_bytes = gpu.capability == ARGMAX_CLUSTER_CAPABILITY, 0
+        self._gpu, self._library, self.size_bytes = gpu, library, 0
         if self._is_clustered:
-            self._function = library.function("argmax_cluster", {}, CLUSTER_THREADS)
             return
-        self._function = library.function("argmax", {}, THREADS)
         shares, counts = SHARE_BYTES * SHARES * max_rows, COUNT_BYTES * max_rows
         self._arguments += (pointer(gpu.allocate(shares)), pointer(gpu.allocate(counts)))
         self.size_bytes = shares + counts
 
+    @property
+    def _is_clustered(self) -> bool:
+        return self._gpu.capability == ARGMAX_CLUSTER_CAPABILITY
+
     def launch(self, rows: int) -> Launch:
         """Return the launch of a step of so many rows."""
-        return Launch("argmax", self._function, (CLUSTER if self._is_clustered else SHARES, rows), self._arguments)
+        if not self._is_clustered:
+            return Launch("argmax", self._library.function("argmax", {}, THREADS), (SHARES, rows), self._arguments)
+        at_once = BLOCKS_AT_ONCE * self._gpu.sm_count
+        blocks = next((blocks for blocks in CLUSTERS if blocks * rows <= at_once), CLUSTERS[-1])
+        function = self._library.function("argmax_cluster", {"BLOCKS": blocks}, CLUSTER_THREADS)
+        return Launch("argmax", function, (blocks, rows), self._arguments)

@@ -219,6 +219,6 @@ KERNELS: dict[str, Kernel] = {
         Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only=HOPPER),
         Kernel("bring.cu", "the words brought, to the bit", "itself for any parts", {}),
         Kernel("argmax.cu", "numpy's argmax", "itself at any width", {}),
-        Kernel("argmax_cluster.cu", "numpy's argmax", "argmax", {}, only=HOPPER),
+        Kernel("argmax_cluster.cu", "numpy's argmax", "argmax", {"BLOCKS": (8, 4)}, only=HOPPER),
     )
 }  # fmt: skip

@@ -1,6 +1,5 @@
-// What argmax does, where blocks tell each other without memory between them (sm_90): a row is a cluster's, whose first block gets what each has found.
+// What argmax does, where blocks tell each other without memory between them (sm_90): a row is a cluster's of BLOCKS, the first of which gets what each has found.
 #define THREADS 512
-#define BLOCKS 8
 #include "argmax.cuh"
 #include "cluster.cuh"
 #include "pipe.cuh"
