@@ -121,7 +121,7 @@ def test_gates_of_every_size_beside_rare_ones_have_the_bytes_of_one_by_one(gpu: 
     w = planes("Q8_0", 100, 576)
     packed = pack_quantised(w.layout, w.codes, w.scales, None, w.zero)
     random = np.random.default_rng(7)
-    sizes = np.exp2([[-99.0], [-97], [-60], [-20], [0], [3], [5], [6]])
+    sizes = np.exp2(np.array([-99.0, -97, -60, -20, 0, 3, 5, 6]))[:, None]
     gates = random.uniform(1, 1.2, (16, 576)) * random.choice([-1, 1], (16, 576)) * np.tile(sizes, (2, 1))
     gates[8:][random.random((8, 576)) < 0.1] = 0.0
     for row, rare in ((12, -100.0), (13, -3e38), (14, -1e30), (15, 81.0)):
