@@ -27,10 +27,10 @@ CHUNK_STATES = 1024
 """States of attention's chunks that there is room for, a query head."""
 WIDE_HEADS, TOTAL_THREADS = (64, 128), 256
 """Head widths that attention has a program of many rows for, and that program's threads that hold a total."""
-STEP_WORDS, UNIT_WORDS = 8 + 7 * 512, 8
+STEP_WORDS, UNIT_WORDS = 16 + 7 * 512, 8
 """int32 that a step brings whatever its rows, and a unit of attention."""
-ROW_BYTES = 16 + 8 * 32 + 4 + 40 + 4
-"""Of a row's answer, of the 32 shares that find its best token and their count, of its draw and its last token."""
+ROW_BYTES = 8 * 32 + 4 + 4
+"""Of the 32 shares that find a row's best token and their count, and of its last token."""
 FLAG_BYTES = 4 * 16
 """Of the warps of a thread block that hands sums on."""
 

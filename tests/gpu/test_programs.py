@@ -71,6 +71,19 @@ def test_where_no_cluster_finds_room_others_take_its_products(weights: str, rows
     assert min(launch.grid[0] for launch in found) > 0
 
 
+def test_a_step_begins_with_its_words_then_the_tables_of_its_turns_are_made_beside_its_embedding() -> None:
+    launches = step(backend("Q8_0", 1), 1)
+    assert [program(launch) for launch in launches[:4]] == ["bring", "embed", "rope_table", "norm_quantise"]
+    assert [program(launch) for launch in launches].count("rope_table") == 1
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 8), (16, 8), (33, 8), (48, 4), (64, 4), (512, 4)])
+def test_a_rows_best_token_is_found_by_as_many_blocks_as_all_run_at_once(rows: int, blocks: int) -> None:
+    for has_clusters, found in ((True, ("argmax_cluster", (blocks, rows))), (False, ("argmax", (32, rows)))):
+        launch = step(backend("Q8_0", rows, has_clusters=has_clusters), rows)[-1]
+        assert (program(launch), launch.grid) == found
+
+
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 def test_a_product_runs_beside_the_one_ahead_where_both_are_for_few_rows_and_take_one_activation(rows: int) -> None:
     launches = step(backend("Q4_K_M", rows), rows)

@@ -12,6 +12,7 @@ from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.arena import place
+from decodepool_kernels.cuda.argmax import Argmax
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
@@ -19,6 +20,7 @@ from decodepool_kernels.cuda.inputs import (
     ANSWER_WORDS,
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
+    NUMBER,
     WANTED,
     StepInputs,
     StepLimits,
@@ -41,7 +43,7 @@ AttentionKind = tuple[bool, bool, bool]
 are crowded.
 """
 NARROW, BOTH, WIDE, CROWDED = (True, False, False), (True, True, False), (False, True, False), (True, False, True)
-ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
+BRING_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -88,20 +90,22 @@ class CudaBackend:
         self._cut = attention_cut(graph, gpu, wide=settings.fused)
         limits = StepLimits(max_rows, slots, pages.page_count, table_width, vocabulary_size)
         self.inputs = StepInputs(lambda count: np.zeros(count, np.int32), limits, self._cut)
-        self._turns = Turns(gpu, self.inputs.words.size, max_rows)
+        self._turns = Turns(gpu, self.inputs.words.size)
         self._workspace_bytes = 0
         self._step = self._take(self.inputs.words.nbytes)
-        self._device_answers, self._last_tokens = self._take(4 * ANSWER_WORDS * max_rows), self._take(4 * slots)
-        self._shares, self._ended = self._take(8 * ARGMAX_SHARES * max_rows), self._take(4 * max_rows)
+        self._last_tokens = self._take(4 * slots)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
         self._library = KernelLibrary(gpu)
         self._programs = Programs(gpu, self._library, records, placement, arena)
         row = (self._logits, self._logits_stride, vocabulary_size)
-        source = LogitsSource(*row, self._device_answers, self._step, self._last_tokens)
-        self._draws = Draws(gpu, self._library, source, max_rows)
-        self._workspace_bytes += self._draws.size_bytes
+        source = LogitsSource(*row, self._turns.answers, self._step, self._last_tokens)
+        bringing = (pointer(self._turns.words), ctypes.c_int(self._turns.fours), pointer(self._step))
+        self._bring = Launch("bring", self._library.function("bring", {}, BRING_THREADS), (1, 1), bringing)
+        self._argmax = Argmax(gpu, self._library, source, max_rows)
+        self._draws = Draws(gpu, self._library, source)
+        self._workspace_bytes += self._argmax.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
             (width, attention): self._prepared(width, attention)
@@ -146,13 +150,6 @@ class CudaBackend:
 
         return one_by_one
 
-    def _argmax(self, width: int) -> Launch:
-        function = self._library.function("argmax", {}, ARGMAX_THREADS)
-        row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
-        places = (self._device_answers, self._step, self._shares, self._ended, self._last_tokens)
-        arguments = (pointer(self._logits), *row, *(pointer(address) for address in places))
-        return Launch("argmax", function, (ARGMAX_SHARES, width), arguments)
-
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""
         return self._launches(*self._width(rows))
@@ -160,7 +157,7 @@ class CudaBackend:
     def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
         narrow, wide, crowded = attention
         launches = self._programs.launches(width, narrow=narrow, wide=wide, crowded=crowded)
-        return [*launches, self._argmax(width)]
+        return [self._bring, *launches, self._argmax.launch(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
@@ -200,19 +197,16 @@ class CudaBackend:
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
             return lambda: np.empty((0, ANSWER_WORDS), np.int32)
-        parts, turn = self.inputs.place(runs), self._turns.take()
-        for part in parts:
-            words = turn.words[part.start : part.stop]
-            words[:] = self.inputs.words[part.start : part.stop]
-            self._gpu.upload(self._step + 4 * part.start, words)
+        parts = self.inputs.place(runs)
+        number, turn = self._turns.take()
+        self.inputs.words[NUMBER] = number
+        turn.write(self.inputs.words, parts)
         is_drawn, wanted = any(draws), int(self.inputs.words[WANTED])
         if is_drawn:
-            self._draws.bring(draws)
+            self._draws.ask(number, draws)
         self.replay(rows)
         if is_drawn:
             self._draws.draw(wanted)
-        if wanted:
-            self._gpu.download(turn.answers, self._device_answers, 4 * ANSWER_WORDS * wanted)
         turn.end.set()
         return lambda: _awaited(turn, wanted)
 

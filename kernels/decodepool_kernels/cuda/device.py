@@ -103,7 +103,9 @@ class Gpu:
             self.release(address)
 
     def pinned(self, words: int) -> NDArray[np.int32]:
-        """Return int32 in memory that copies to and from the device run beside everything else."""
+        """Return int32 in the host's memory that copies to and from the device run beside everything else;
+        kernels read and write it where the host does.
+        """
         address = int(_ok(driver.cuMemHostAlloc(4 * words, 0)))
         self._pinned.append(address)
         return np.ctypeslib.as_array((ctypes.c_int32 * words).from_address(address))

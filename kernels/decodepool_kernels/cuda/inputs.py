@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
+from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda.page_tables import GROUP_PAGES, PAGE_TOKENS, PageTables, blocks_of
@@ -37,11 +38,15 @@ MOST_CROWDED_ROWS = 4
 
 MAX_ROWS = 512
 """Rows that any step may have."""
-HEADER_WORDS = 8
+HEADER_WORDS = 16
 UNIT_WORDS = 8
 ROWS, WANTED, UNITS = range(3)
 WIDE_UNITS = 6
 """Words of the header that the host reads too."""
+NUMBER, WORDS_END, CHANGED_AT, CHANGED_END = range(7, 11)
+"""The step's number, known once it begins; where its words but the tables end; the part of these that it brings."""
+BROUGHT_WORDS = 4
+"""What all that is brought is a multiple of."""
 ANSWER_WORDS = 4
 """Of each row that is wanted: best id, bits of its logit, the token drawn where one was, and one of padding."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
@@ -100,10 +105,10 @@ class StepInputs:
         self._limits, self._cut = limits, cut
         units = limits.rows + cut.partial_slots + cut.wide_at_once
         self._tables_at = UNITS_AT + UNIT_WORDS * units
-        self.words = take_words(self._tables_at + limits.rows * limits.table_width)
+        self.words = take_words(round_up(self._tables_at + limits.rows * limits.table_width, BROUGHT_WORDS))
         self._arrays = self.words[HEADER_WORDS:UNITS_AT].reshape(ROW_ARRAYS, MAX_ROWS)
-        tables = self.words[self._tables_at :].reshape(limits.rows, limits.table_width)
-        self._tables = PageTables(tables, limits.pages)
+        tables = self.words[self._tables_at :][: limits.rows * limits.table_width]
+        self._tables = PageTables(tables.reshape(limits.rows, limits.table_width), limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
         self._is_crowded = False
@@ -120,10 +125,10 @@ class StepInputs:
         width = self._limits.table_width
         self.words[:WIDE_UNITS] = len(rows.tokens), wanted, units, UNITS_AT, self._tables_at, width
         self.words[WIDE_UNITS] = wide
-        parts = [range(self._units_end)]
-        if changed:
-            parts.append(range(self._tables_at + changed.start * width, self._tables_at + changed.stop * width))
-        return parts
+        begin, end = (self._tables_at + width * row for row in (changed.start, changed.stop))
+        part = range(begin // BROUGHT_WORDS * BROUGHT_WORDS, round_up(end, BROUGHT_WORDS)) if changed else range(0)
+        self.words[WORDS_END : CHANGED_END + 1] = self._units_end, part.start, part.stop
+        return [range(self._units_end), part] if changed else [range(self._units_end)]
 
     @property
     def has_wide_units(self) -> bool:

@@ -136,16 +136,15 @@ class Lowering(AttentionLowering):
         else:
             reads = [self.value(op.x)]
             sources = (*reads, pointer(0), pointer(0))
-        row = (self._vector(op.weight), *self._row(op.x.width), ctypes.c_float(op.epsilon))
-        tail = (target, self.columns, pointer(self.step), ctypes.c_int(domain))
-        operands = (*sources, *row, *tail)
-        defines = {**kind.defines(), **held(op.x.width)}
+        row = (self._vector(op.weight), ctypes.c_longlong(self._stride(op.x.width)), ctypes.c_float(op.epsilon))
+        operands = (*sources, *row, target, self.columns, pointer(self.step), ctypes.c_int(domain))
+        defines = {**kind.defines(), "WIDTH": op.x.width}
         self._emit("norm_quantise", operands, reads, (*sums, target), grid=whole_rows, defines=defines, takes=apart)
 
     def _swiglu_quantise(self, op: g.SwiGlu, target: Buffer, kind: ActivationKind) -> None:
         reads, width = (self.value(op.gate), self.value(op.up)), op.out.width
-        operands = (*reads, *self._row(width), target, self.columns, pointer(self.step))
-        defines, threads = {**kind.defines(), **slice_held(width, GATE_WARPS)}, slice_threads(width, GATE_WARPS)
+        operands = (*reads, ctypes.c_longlong(self._stride(width)), target, self.columns, pointer(self.step))
+        defines, threads = {**kind.defines(), "WIDTH": width}, slice_threads(width, GATE_WARPS)
         self._emit("swiglu_quantise", operands, reads, (target,), grid=slices_of_rows, threads=threads, defines=defines)
 
     def _matmuls(self, x: g.Tensor, operations: Sequence[g.MatMul]) -> None:

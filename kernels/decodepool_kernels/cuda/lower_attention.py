@@ -29,6 +29,7 @@ class AttentionLowering(Tensors):
             frequencies = pointer(self.place_constant(np.array(rotation.frequencies, np.float64)))
             operands = (frequencies, ctypes.c_int(half), ctypes.c_double(rotation.magnitude), table, pointer(self.step))
             self._emit("rope_table", operands, (), (table,), grid=elements(half, PAIR_THREADS), threads=PAIR_THREADS)
+            self.records.insert(1, self.records.pop())  # beside the embedding, whose memory is not its
         return self._tables[rotation]
 
     def _rope(self, op: g.Rope) -> None:

@@ -146,6 +146,7 @@ HOPPER = "sm_90a"
 HELD = {"ITEMS": (1, 4, 8, 14)}
 ACTIVATIONS = {"PLANES": (3, 2), "SUMS": (0, 1, 2), "CORES": (0, 1)}
 PLANES = {**ACTIVATIONS, **HELD}
+NORMED, GATED = {"WIDTH": (96, 2880, 8192, 4096)}, {"WIDTH": (96, 11008, 28672, 14336)}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
 WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (4, 2, 1)}
@@ -175,10 +176,11 @@ KERNELS: dict[str, Kernel] = {
         Kernel("quantise.cu", "x, from its planes", "itself at any width", PLANES, is_made=_are_activations),
         Kernel(
             "norm_quantise.cu", "the norm of a + b, from its planes", "fold_slices, add, rms_norm, quantise",
-            {**PLANES, **APART, "EARLY": (0, 1)}, is_made=_is_norm,
+            {**ACTIVATIONS, **NORMED, **APART, "EARLY": (0, 1)}, is_made=_is_norm,
         ),
         Kernel(
-            "swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES, is_made=_are_activations
+            "swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise",
+            {**ACTIVATIONS, **GATED}, is_made=_are_activations,
         ),
         Kernel(
             "matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS,
@@ -224,6 +226,8 @@ KERNELS: dict[str, Kernel] = {
         Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
         Kernel("draw.cu", "draw_as_device, to the bit", "draw_cluster", {"ITEMS": (1, 126)}),
         Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only=HOPPER),
-        Kernel("argmax.cu", "numpy's argmax, to the bit", "itself at any width", {}),
+        Kernel("bring.cu", "the words brought, to the bit", "itself for any parts", {}),
+        Kernel("argmax.cu", "numpy's argmax", "itself at any width", {}),
+        Kernel("argmax_cluster.cu", "numpy's argmax", "argmax", {"BLOCKS": (8, 4)}, only=HOPPER),
     )
 }  # fmt: skip
