@@ -182,7 +182,7 @@ def test_units_that_clusters_claim_have_the_bytes_of_those_they_are_dealt(
     monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
     monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
     monkeypatch.setattr(cluster_cuts, "FEWEST_CLAIMED_ROUNDS", 1 << 20)
-    runs = [range(first, first + step * width, step) for width in (1, 3, 8, 9, 16) for first, step in ((0, 1), (15, -1))]
+    runs = [run for width in (1, 3, 8, 9, 16) for run in (range(width), range(15, 15 - width, -1))]
     dealt = [probe.rows(run).tobytes() for run in runs]
     monkeypatch.setattr(cluster_cuts, "FEWEST_CLAIMED_ROUNDS", 1)
     for _ in range(3):

@@ -28,7 +28,9 @@ LEAST_BUSY = {1: 0.8, 2: 0.5}
 """Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
 FEWEST_STAGES_BESIDE_HELD = 3
 FEWEST_CLAIMED_ROUNDS = 4
-"""Units of the busiest cluster from which those beyond its first are claimed: memory does not serve all SMs alike."""
+"""Units of the busiest cluster from which those beyond its first two are claimed, where units are small: large ones are
+those that come out even.
+"""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def cluster_cut(
     rounds = best.rounds(outputs, clusters)
     if best.units(outputs) / (clusters * rounds) < LEAST_BUSY[best.tiles]:
         return None
-    return replace(best, claimed=rounds >= FEWEST_CLAIMED_ROUNDS)
+    return replace(best, claimed=rounds >= FEWEST_CLAIMED_ROUNDS and best.unit_tiles == UNIT_TILES[0])
 
 
 def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shared_bytes: int) -> ClusterCut | None:
