@@ -68,7 +68,7 @@ IN_CLUSTERS = "drawn in clusters"
 CASES = {
     "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw"}),
     IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
-    "minima, sums handed on, units claimed": Case(
+    "minima, sums handed on": Case(
         _tiny("Q4_K"), K_QUANTS | FUSED, seams=[HANDED_ON, DRAWN_ALONE, CLUSTERED, *CLAIMED]
     ),
     "scales of 16, q8_0 pages": Case(
