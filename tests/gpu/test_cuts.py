@@ -112,10 +112,10 @@ def test_rows_of_8_bits_have_a_cut_for_clusters_where_it_leaves_few_of_them_idle
 @pytest.mark.parametrize(
     ("kind", "outputs", "rows", "claimed"),
     [
-        (EIGHT_BITS, [14336, 14336], 1, True),
+        (EIGHT_BITS, [128256], 1, True),
         (EIGHT_BITS, [128256], 16, True),
-        (FOUR_BITS, [14336, 14336], 16, True),
-        (EIGHT_BITS, [4096], 1, False),
+        (FOUR_BITS, [128256], 16, True),
+        (EIGHT_BITS, [14336, 14336], 1, False),
         (EIGHT_BITS, [4096, 1024, 1024], 4, False),
     ],
     ids=str,

@@ -1,7 +1,7 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
-// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
-// for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
+// one warp fills them all with weights, another with activations but for the first, which the slice's own warps ask for; weights are on their way
+// before the kernel ahead has ended. Where there is room for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
 // where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y). Where there are many units (CLAIMED) a cluster claims those beyond
 // its first two as it comes to them, since memory does not serve all SMs alike.
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
@@ -24,6 +24,7 @@
 #define COLUMNS_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
 #define SLOT_BYTES (WEIGHT_BYTES + (HELD_GROUPS ? 0 : COLUMNS_BYTES))
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
+#define FIRST_GROUPS (HELD_GROUPS ? HELD_GROUPS : STAGES)  // of a slice's activations, that there is room for at the start
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
 #define FOLDERS (OWN_TILES * TILES)  // warps that fold
@@ -152,7 +153,20 @@ struct Source {
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
-// By a warp: a lane a slice.
+// By one of a slice's computing warps, the `turn`th: its share of the slice's first groups, as many as there is room for. Asked for side by side, they
+// wait neither for each other nor for weights.
+DEVICE void bring_first_columns(const SlicePipe& pipe, const Held& held, const Activation& a, const Product& p, int slice, int turn) {
+  await_previous();
+  if (!is_elected()) return;
+  for (int i = turn; i < FIRST_GROUPS && i * SLICES * GROUP_BLOCKS < p.blocks; i += SLICE_WARPS) {
+    const int block = (i * SLICES + slice) * GROUP_BLOCKS, count = blocks_of(block, p.blocks);
+    const u32 filled = HELD_GROUPS ? held.barriers + 8 * i : pipe.barriers + 16 * i;
+    arrive_expecting(filled, columns_bytes(count));
+    if (count > 0) Source(a, block).copy(HELD_GROUPS ? held.groups + i * COLUMNS_BYTES : pipe.slots + i * SLOT_BYTES + WEIGHT_BYTES, filled, count);
+  }
+}
+
+// By a warp: a lane a slice; of activations that do not stay, all but those first ones.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, Deal deal, int first_slice) {
   Lane own(slots, barriers, 1);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS;
@@ -160,26 +174,13 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
     Source from(a, block);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + block, p.blocks);
-      own.claim(columns_bytes(count));
-      if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      if (deal.round > 0 || visit >= FIRST_GROUPS * SLICES * GROUP_BLOCKS) {
+        own.claim(columns_bytes(count));
+        if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      }
       from.advance();
       own.pipe.pass();
     }
-  }
-}
-
-// The same of activations that stay; none where no row is wanted, for nobody would wait for them, and a block may not end before its copies.
-DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
-  if (p.units() == 0) return;
-  const Lane own(slots, barriers, 1);
-  const Held held(slots, barriers, own.is_there ? own.slice : 0);
-  const int block = (first_slice + own.slice) * GROUP_BLOCKS;
-  Source from(a, block);
-  for (int i = 0; i < HELD_GROUPS; i++) {
-    const int count = blocks_of(i * SLICES * GROUP_BLOCKS + block, p.blocks);
-    if (own.is_there) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
-    if (own.is_there && count > 0) from.copy(held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, count);
-    from.advance();
   }
 }
 
@@ -295,8 +296,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     bring_weights(shared, barriers, parts, p, deal, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
     await_previous();
-    if (HELD_GROUPS) hold_columns(shared, barriers, a, p, rank * OWN_SLICES);
-    else bring_columns(shared, barriers, a, p, deal, rank * OWN_SLICES);
+    if (!HELD_GROUPS) bring_columns(shared, barriers, a, p, deal, rank * OWN_SLICES);
   } else if (warp >= WARPS + 2) {
     await_previous();
     fold_units(meeting, warp - WARPS - 2, parts, p, deal, a, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr);
@@ -304,6 +304,8 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
     const Held held(shared, barriers, own);
+    if (deal.unit < p.units()) bring_first_columns(pipe, held, a, p, slice, warp % SLICE_WARPS);
+    __syncwarp();
     for (Deal own_deal = deal; own_deal.unit < p.units(); own_deal.pass()) {
       const u32 offset = code_offset(parts.part[p.at(own_deal.unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
