@@ -28,8 +28,8 @@ LEAST_BUSY = {1: 0.8, 2: 0.5}
 """Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
 FEWEST_STAGES_BESIDE_HELD = 3
 FEWEST_CLAIMED_ROUNDS = 16
-"""Units of the busiest cluster from which those beyond its first two are claimed: with fewer it costs what it evens out.
-Large units are taken where they come out even, and are not claimed.
+"""Units of the busiest cluster from which those beyond its first two are claimed: with fewer that costs what it evens
+out. Large units are taken where they come out even, and are not claimed.
 """
 
 

@@ -1,9 +1,9 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
-// one warp fills them all with weights, another with activations but for the first, which the slice's own warps ask for; weights are on their way
-// before the kernel ahead has ended. Where there is room for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
-// where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y). Where there are many units (CLAIMED) a cluster claims those beyond
-// its first two as it comes to them, since memory does not serve all SMs alike.
+// one warp fills them all with weights, another with activations but for the first, which a slice's own warps ask for; weights are on their way before
+// the kernel ahead has ended. Where there is room for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the
+// block of the cluster that owns their outputs, where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y). Where there are many
+// units (CLAIMED) a cluster claims those beyond its first two as it comes to them, since memory does not serve all SMs alike.
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
