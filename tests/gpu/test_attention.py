@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
+from decodepool_kernels.cuda.inputs import StepKind
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
@@ -264,7 +265,7 @@ def test_a_product_behind_the_wide_program_alone_has_the_bytes_of_one_behind_the
     probe = Probe(gpu, inputs, build, matrices={"o": packed}, pages=KvPages(gpu, [(kv_heads, dim)], 2, "f16"))
     rows = Rows(range(70), range(2))
     wanted = probe.step(rows, wide_at_once=0)
-    names = {launch.name for launch in probe.launches(70, wide=True, narrow=False)}
+    names = {launch.name for launch in probe.launches(70, StepKind(narrow=False, wide=True))}
     assert names.isdisjoint({"attention", "fold_quantise"})
     assert probe.step(rows).tobytes() == wanted.tobytes()
 

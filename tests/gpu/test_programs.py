@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.backend import NARROW, CudaBackend
+from decodepool_kernels.cuda.backend import CudaBackend
 from decodepool_kernels.cuda.device import Launch
+from decodepool_kernels.cuda.inputs import NARROW
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.programs import MOST_EARLY_ROWS
 from decodepool_sizing.devices import WHOLE_HOPPER, GpuCores
@@ -67,6 +68,27 @@ def test_where_no_cluster_finds_room_others_take_its_products(weights: str, rows
     found = products(step(backend(weights, rows, has_clusters=False), rows))
     assert {program(launch) for launch in found} == others
     assert min(launch.grid[0] for launch in found) > 0
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int) -> None:
+    def folds(*, has_clusters: bool) -> set[tuple[str, tuple[int, int]]]:
+        launches = step(backend("Q8_0", rows, has_clusters=has_clusters), rows)
+        return {(program(launch), launch.grid) for launch in launches if launch.name == "fold_quantise"}
+
+    assert folds(has_clusters=True) == {("fold_cluster", (32, rows))}
+    assert folds(has_clusters=False) == {("fold_quantise", (rows, 8))}
+
+
+@pytest.mark.parametrize(
+    ("has_clusters", "name", "blocks"), [(True, "draw_cluster", 24), (False, "draw", 3)], ids=["room", "none"]
+)
+def test_where_no_cluster_finds_room_a_block_draws_a_rows_token(has_clusters: bool, name: str, blocks: int) -> None:
+    gpu = CountingGpu(WHOLE_HOPPER, has_clusters=has_clusters)
+    backend_on(gpu, named_header("llama-3-8b", "Q8_0"), context_tokens=256, max_rows=4)._draws.draw(3)
+    (launch,) = gpu.launched
+    assert (program(launch), launch.grid) == (name, (blocks, 1))
+    assert defines(launch)["ITEMS"] * 1024 * launch.grid[0] >= 3 * 128_256
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])

@@ -116,17 +116,17 @@ struct Meeting {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(FOLD_DIMS, 4) __cluster_dims__(1, GROUPS, 1)
+extern "C" __global__ void __launch_bounds__(FOLD_DIMS, 4) __cluster_dims__(GROUPS, 1, 1)
 fold_cluster(const float* partial_o, const float2* partial_ml, const float* out, i64 stride, u8* target, int columns, const int* step, Switches switches) {
   __shared__ Round round;
   __shared__ __align__(16) float dims[FOLD_DIMS];
   __shared__ Meeting meeting;
   meeting.open();
   let_next_start();
-  const int row = blockIdx.x, rank = blockIdx.y % GROUPS, lane = threadIdx.x & 31;
+  const int row = blockIdx.y, rank = blockIdx.x % GROUPS, lane = threadIdx.x & 31;
   const bool is_live = row < step[ROWS];
   const Chunks chunks(step, row, switches);
-  const Hold h = {(int)blockIdx.y / GROUPS, rank, GROUPS};
+  const Hold h = {(int)blockIdx.x / GROUPS, rank, GROUPS};
   await_previous();
   if (!is_live) return;
   float4 v[ITEMS];
