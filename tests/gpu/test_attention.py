@@ -247,6 +247,7 @@ def test_chunks_folded_in_clusters_have_the_bytes_of_those_that_a_block_a_slice_
         return [probe.step(row, width=width, **cut).tobytes() for row in rows for cut in cuts]
 
     found = alone(2)
+    assert alone(1) == found
     monkeypatch.setattr(programs, "FOLD_CLUSTER_CAPABILITY", 0)
     assert alone(1) == alone(2) == found
     assert len(set(found)) == len(FOLD_POSITIONS)

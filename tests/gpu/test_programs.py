@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.backend import CudaBackend
+from decodepool_kernels.cuda.backend import LONG, CudaBackend
 from decodepool_kernels.cuda.device import Launch
-from decodepool_kernels.cuda.inputs import NARROW
+from decodepool_kernels.cuda.inputs import NARROW, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.programs import MOST_EARLY_ROWS
 from decodepool_sizing.devices import WHOLE_HOPPER, GpuCores
@@ -35,9 +35,9 @@ def backend(weights: str, rows: int, cores: GpuCores = WHOLE_HOPPER, *, has_clus
     return backend_on(gpu, named_header("llama-3-8b", weights), context_tokens=256, max_rows=rows)
 
 
-def step(backend: CudaBackend, rows: int) -> list[Launch]:
+def step(backend: CudaBackend, rows: int, kind: StepKind = NARROW) -> list[Launch]:
     """Return the launches of a step of rows that each have a session."""
-    return backend._launches(rows, NARROW)
+    return backend._launches(rows, kind)
 
 
 def program(launch: Launch) -> str:
@@ -70,14 +70,20 @@ def test_where_no_cluster_finds_room_others_take_its_products(weights: str, rows
     assert min(launch.grid[0] for launch in found) > 0
 
 
-@pytest.mark.parametrize("rows", [2, 3, 4])
-def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int) -> None:
-    def folds(*, has_clusters: bool) -> set[tuple[str, tuple[int, int]]]:
-        launches = step(backend("Q8_0", rows, has_clusters=has_clusters), rows)
-        return {(program(launch), launch.grid) for launch in launches if launch.name == "fold_quantise"}
+def folds(rows: int, kind: StepKind, *, has_clusters: bool = True) -> set[tuple[str, tuple[int, int]]]:
+    launches = step(backend("Q8_0", rows, has_clusters=has_clusters), rows, kind)
+    return {(program(launch), launch.grid) for launch in launches if launch.name == "fold_quantise"}
 
-    assert folds(has_clusters=True) == {("fold_cluster", (32, rows))}
-    assert folds(has_clusters=False) == {("fold_quantise", (rows, 8))}
+
+@pytest.mark.parametrize(("rows", "kind"), [(1, LONG), (2, NARROW), (3, NARROW), (4, NARROW)], ids=str)
+def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int, kind: StepKind) -> None:
+    assert folds(rows, kind) == {("fold_cluster", (32, rows))}
+    assert folds(rows, kind, has_clusters=False) == {("fold_quantise", (rows, 8))}
+
+
+@pytest.mark.parametrize("rows", [1, 5, 24])
+def test_a_block_a_slice_folds_one_row_of_few_chunks_and_many_rows(rows: int) -> None:
+    assert folds(rows, NARROW) == {("fold_quantise", (rows, 8))}
 
 
 @pytest.mark.parametrize(
