@@ -172,11 +172,12 @@ def test_a_step_tells_whether_few_rows_have_more_single_blocks_than_run_at_once(
 @pytest.mark.parametrize(
     ("runs", "blocks_at_once", "long"),
     [
-        pytest.param([(1, 2047)], 264, False, id="as many chunks as a block a slice folds"),
-        pytest.param([(1, 2048)], 264, True, id="one more"),
+        pytest.param([(1, 1535)], 264, False, id="as many as a block a slice folds in one round"),
+        pytest.param([(1, 1536)], 264, True, id="one more"),
+        pytest.param([(1, 1536)], 16, False, id="crowded ones"),
         pytest.param([(1, 2500)], 16, False, id="as many blocks in groups"),
-        pytest.param([(1, 2048), (1, 0)], 264, False, id="beside another row"),
-        pytest.param([(8, 2048)], 264, False, id="a run of several rows"),
+        pytest.param([(1, 1536), (1, 0)], 264, False, id="beside another row"),
+        pytest.param([(8, 1536)], 264, False, id="a run of several rows"),
     ],
 )
 def test_a_step_tells_whether_its_one_row_has_many_chunks(

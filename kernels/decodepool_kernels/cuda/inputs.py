@@ -35,10 +35,8 @@ fold. Longer rows are cut into groups unless their single blocks all run at once
 MOST_CROWDED_ROWS = 4
 """Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
-MOST_LONG_ROWS, FEWEST_LONG_CHUNKS = 1, 33
-"""Rows of a step whose chunks a cluster a slice folds where a row has so many of them, and a thread block a slice where
-it has fewer.
-"""
+MOST_LONG_ROWS, FEWEST_LONG_CHUNKS = 1, 25
+"""Rows of a step whose chunks a cluster a slice folds where one has so many, more than a thread block folds at once."""
 
 MAX_ROWS = 512
 """Rows that any step may have."""
@@ -213,7 +211,7 @@ class StepInputs:
             chunks_of_rows += [(slot + chunks * i, chunk) for i in range(count)] if is_cut else [(0, 0)] * count
             slot += count * chunks if is_cut else 0
             row += count
-        self._is_long = row <= MOST_LONG_ROWS and slot >= FEWEST_LONG_CHUNKS * row
+        self._is_long = row <= MOST_LONG_ROWS and slot >= FEWEST_LONG_CHUNKS and not self._is_crowded
         self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :row] = np.transpose(chunks_of_rows)
         every = _units_of_singles(singles, chunk)
         if units:

@@ -37,8 +37,8 @@ COPYING_THREADS = 32
 COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
 FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
-"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once. Beside one
-row's attention SMs are idle, where the next product's blocks start unless they stand there.
+"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once, and are
+worth their start however few chunks a row has. One row's are where it has many (StepKind.long).
 """
 FEW_CAPABILITY = 90
 PRODUCT_CLUSTER_CAPABILITY = 90

@@ -70,19 +70,20 @@ DEVICE float folded_dim(const Partials& p, const Chunks& chunks, int first, cons
   Total total = {0.f, 0.f};
   bool is_odd = false;
   for (int begin = chunks.begin(); begin < chunks.count; begin += ROUND, is_odd = !is_odd) {
+    const int left = chunks.count - begin;
     const Task task(p, chunks, first, begin, warp);
     asm volatile("" ::: "memory");  // scores are asked for first: they are waited for first
     const float* at = from + (i64)begin * WIDTH;
     float values[ROUND];
     UNROLL for (int i = 0; i < ROUND; i++) {
-      const int chunk = begin + i;
-      values[i] = chunk < chunks.count && (!WINDOW || chunk >= chunks.unseen) ? at[i * WIDTH] : 0.f;
+      if (i % FOLDED_BLOCKS == 0 && i >= left) break;
+      values[i] = i < left && (!WINDOW || begin + i >= chunks.unseen) ? at[i * WIDTH] : 0.f;
     }
     __syncthreads();
     task.weigh(round, chunks, begin, is_odd);
     for (int more = warp + WARPS; more < FOLD_HEADS * BATCHES; more += WARPS) Task(p, chunks, first, begin, more).weigh(round, chunks, begin, is_odd);
     __syncthreads();
-    total.fold_round(values, round, nth, chunks.count - begin, chunks.blocks == FOLDED_BLOCKS);
+    total.fold_round(values, round, nth, left, chunks.blocks == FOLDED_BLOCKS);
   }
   if (SINKS) {
     float m = round.largest[is_odd][nth];

@@ -6,7 +6,9 @@
 
 #define FOLD_DIMS 128
 #define FOLD_CHUNKS 32
-#define FOLD_LOADS 24  // states on their way at once: as many as leave a thread 128 registers, beside which a block of the next product finds room
+#ifndef FOLD_LOADS
+#define FOLD_LOADS 16  // states on their way at once
+#endif
 #define FOLD_HEADS (HEAD_DIM % FOLD_DIMS == 0 ? 1 : FOLD_DIMS % HEAD_DIM == 0 ? FOLD_DIMS / HEAD_DIM : (FOLD_DIMS - 2) / HEAD_DIM + 2)  // that 128 dims may touch
 #define WIDTH (HEADS * HEAD_DIM)
 
