@@ -80,8 +80,7 @@ class _Step:
         self._x, self._table = self._floats(self._size.embedding), Buffer(4 * shape.key_length * rows)
         self._addend: tuple[Buffer, ...] = ()
         self._taken: tuple[Buffer, ...] = ()
-        self.uses: list[tuple[Sequence[Buffer], Sequence[Buffer]]] = [((), (self._x,))]
-        self._has_table = False
+        self.uses: list[tuple[Sequence[Buffer], Sequence[Buffer]]] = [((), (self._x,)), ((), (self._table,))]
 
     def block(self, types: BlockTypes) -> None:
         """Launch attention and feed-forward."""
@@ -102,9 +101,6 @@ class _Step:
             raw, self._taken = (q, k), ()
             q, k = self._floats(self._size.queries), self._floats(self._size.keys)
             self.uses += [((raw[0],), (q,)), ((raw[1],), (k,))]
-        if not self._has_table:
-            self.uses.append(((), (self._table,)))
-            self._has_table = True
         mixed = self._floats(self._size.queries)
         self.uses += [((q, k, v, self._table, *self._taken), (q,)), *[((q,), (mixed,))] * self._attentions]
         self._add(_Source((mixed,)), self._size.queries, kind)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
+from decodepool_kernels.cuda.inputs import StepKind
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
@@ -283,6 +284,7 @@ def test_chunks_folded_in_clusters_have_the_bytes_of_those_that_a_block_a_slice_
         return [probe.step(row, width=width, **cut).tobytes() for row in rows for cut in cuts]
 
     found = alone(2)
+    assert alone(1) == found
     monkeypatch.setattr(programs, "FOLD_CLUSTER_CAPABILITY", 0)
     assert alone(1) == alone(2) == found
     assert len(set(found)) == len(FOLD_POSITIONS)
@@ -301,7 +303,7 @@ def test_a_product_behind_the_wide_program_alone_has_the_bytes_of_one_behind_the
     probe = Probe(gpu, inputs, build, matrices={"o": packed}, pages=KvPages(gpu, [(kv_heads, dim)], 2, "f16"))
     rows = Rows(range(70), range(2))
     wanted = probe.step(rows, wide_at_once=0)
-    names = {launch.name for launch in probe.launches(70, wide=True, narrow=False)}
+    names = {launch.name for launch in probe.launches(70, StepKind(narrow=False, wide=True))}
     assert names.isdisjoint({"attention", "fold_quantise"})
     assert probe.step(rows).tobytes() == wanted.tobytes()
 

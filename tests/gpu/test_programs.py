@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.backend import NARROW, CudaBackend
+from decodepool_kernels.cuda.backend import LONG, CudaBackend
 from decodepool_kernels.cuda.device import Launch
+from decodepool_kernels.cuda.inputs import NARROW, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.programs import MOST_EARLY_ROWS
 from decodepool_sizing.devices import WHOLE_HOPPER, GpuCores
@@ -36,9 +37,9 @@ def backend(weights: str, rows: int, cores: GpuCores = WHOLE_HOPPER, *, has_clus
     return backend_on(gpu, named_header("llama-3-8b", weights), context_tokens=256, max_rows=rows)
 
 
-def step(backend: CudaBackend, rows: int) -> list[Launch]:
+def step(backend: CudaBackend, rows: int, kind: StepKind = NARROW) -> list[Launch]:
     """Return the launches of a step of rows that each have a session."""
-    return backend._launches(rows, NARROW)
+    return backend._launches(rows, kind)
 
 
 def program(launch: Launch) -> str:
@@ -82,6 +83,33 @@ def test_a_rows_best_token_is_found_by_as_many_blocks_as_all_run_at_once(rows: i
     for has_clusters, found in ((True, ("argmax_cluster", (blocks, rows))), (False, ("argmax", (32, rows)))):
         launch = step(backend("Q8_0", rows, has_clusters=has_clusters), rows)[-1]
         assert (program(launch), launch.grid) == found
+
+
+def folds(rows: int, kind: StepKind, *, has_clusters: bool = True) -> set[tuple[str, tuple[int, int]]]:
+    launches = step(backend("Q8_0", rows, has_clusters=has_clusters), rows, kind)
+    return {(program(launch), launch.grid) for launch in launches if launch.name == "fold_quantise"}
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(1, LONG), (2, NARROW), (3, NARROW), (4, NARROW)], ids=str)
+def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int, kind: StepKind) -> None:
+    assert folds(rows, kind) == {("fold_cluster", (32, rows))}
+    assert folds(rows, kind, has_clusters=False) == {("fold_quantise", (rows, 8))}
+
+
+@pytest.mark.parametrize("rows", [1, 5, 24])
+def test_a_block_a_slice_folds_one_row_of_few_chunks_and_many_rows(rows: int) -> None:
+    assert folds(rows, NARROW) == {("fold_quantise", (rows, 8))}
+
+
+@pytest.mark.parametrize(
+    ("has_clusters", "name", "blocks"), [(True, "draw_cluster", 24), (False, "draw", 3)], ids=["room", "none"]
+)
+def test_where_no_cluster_finds_room_a_block_draws_a_rows_token(has_clusters: bool, name: str, blocks: int) -> None:
+    gpu = CountingGpu(WHOLE_HOPPER, has_clusters=has_clusters)
+    backend_on(gpu, named_header("llama-3-8b", "Q8_0"), context_tokens=256, max_rows=4)._draws.draw(3)
+    (launch,) = gpu.launched
+    assert (program(launch), launch.grid) == (name, (blocks, 1))
+    assert defines(launch)["ITEMS"] * 1024 * launch.grid[0] >= 3 * 128_256
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])

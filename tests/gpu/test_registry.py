@@ -103,7 +103,7 @@ def test_so_few_variants_show_every_value() -> None:
 
 
 OF_NO_OTHER = frozenset({
-    "itself at any width", "itself in any slices", "itself on any grid", "any cut and width",
+    "itself at any width", "itself in any slices", "itself on any grid", "itself for any parts", "any cut and width",
     "every define, parts and width", "attention of whole rows", "products of whole units",
 })  # fmt: skip
 """What kernels are exact against that no other kernel computes."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.errors import CannotCompile
 from decodepool_kernels.cuda.inputs import MAX_ROWS
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -64,10 +64,8 @@ class Draws:
     def __init__(self, gpu: Gpu, library: KernelLibrary, source: LogitsSource) -> None:
         if source.vocabulary_size > MOST_TOKENS:
             raise CannotCompile(f"a vocabulary of {source.vocabulary_size}: tokens are drawn from up to {MOST_TOKENS}")
-        self._gpu, self._cluster = gpu, CLUSTER if gpu.capability == DRAW_CLUSTER_CAPABILITY else 1
-        items = -(-source.vocabulary_size // (THREADS * self._cluster))
-        name = "draw_cluster" if self._cluster > 1 else "draw"
-        self._function = library.function(name, {"ITEMS": items}, THREADS)
+        self._gpu = gpu
+        self._function, self._blocks = _program(gpu, library, source.vocabulary_size)
         asked = gpu.pinned(STEPS_UNDER_WAY * MAX_ROWS * DRAW.itemsize // 4).view(DRAW)
         self._asked = asked.reshape(STEPS_UNDER_WAY, MAX_ROWS)
         row = (pointer(source.logits), ctypes.c_longlong(source.stride), ctypes.c_int(source.vocabulary_size))
@@ -81,7 +79,17 @@ class Draws:
 
     def draw(self, rows: int) -> None:
         """Draw what the step asked for so many rows into their answers, once it has ended."""
-        self._gpu.launch(Launch("draw", self._function, (rows * self._cluster, 1), self._arguments))
+        self._gpu.launch(Launch("draw", self._function, (rows * self._blocks, 1), self._arguments))
+
+
+def _program(gpu: Gpu, library: KernelLibrary, vocabulary_size: int) -> tuple[Function, int]:
+    """Return what draws a row's token, and the thread blocks that it takes: a cluster where the device has room."""
+    if gpu.capability == DRAW_CLUSTER_CAPABILITY:
+        items = -(-vocabulary_size // (THREADS * CLUSTER))
+        function = library.function("draw_cluster", {"ITEMS": items}, THREADS)
+        if gpu.clusters_at_once(function, CLUSTER) > 0:
+            return function, CLUSTER
+    return library.function("draw", {"ITEMS": -(-vocabulary_size // THREADS)}, THREADS), 1
 
 
 def _row(draw: DeviceDraw) -> tuple[float, int, int, int, int, int, int]:

@@ -36,6 +36,9 @@ fold. Longer rows are cut into groups unless their single blocks all run at once
 MOST_CROWDED_ROWS = 4
 """Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
+MOST_LONG_ROWS, FEWEST_LONG_CHUNKS = 1, 25
+"""Rows of a step whose chunks a cluster a slice folds where one has so many, more than a thread block folds at once."""
+
 MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 16
@@ -86,6 +89,21 @@ class AttentionCut:
 
 
 @dataclass(frozen=True)
+class StepKind:
+    """What a step has for attention: units for the narrow program, units for the wide one; whether those of the narrow
+    one are crowded (single blocks, of few rows and more than run at once), and whether they leave many chunks a row.
+    """
+
+    narrow: bool = True
+    wide: bool = False
+    crowded: bool = False
+    long: bool = False
+
+
+NARROW = StepKind()
+
+
+@dataclass(frozen=True)
 class StepLimits:
     """What a step may ask for: beyond it the device would read or write elsewhere."""
 
@@ -111,7 +129,7 @@ class StepInputs:
         self._tables = PageTables(tables.reshape(limits.rows, limits.table_width), limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
-        self._is_crowded = False
+        self._is_crowded = self._is_long = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -131,19 +149,9 @@ class StepInputs:
         return [range(self._units_end), part] if changed else [range(self._units_end)]
 
     @property
-    def has_wide_units(self) -> bool:
-        """Whether the step last placed has rows for attention's wide program."""
-        return bool(self.words[WIDE_UNITS])
-
-    @property
-    def has_narrow_units(self) -> bool:
-        """Whether it has rows for the narrow one."""
-        return bool(self.words[UNITS])
-
-    @property
-    def has_crowded_units(self) -> bool:
-        """Whether these are single blocks, of few rows and more than run at once."""
-        return self._is_crowded
+    def kind(self) -> StepKind:
+        """What the step last placed has for attention."""
+        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), self._is_crowded, self._is_long)
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
@@ -208,6 +216,7 @@ class StepInputs:
             chunks_of_rows += [(slot + chunks * i, chunk) for i in range(count)] if is_cut else [(0, 0)] * count
             slot += count * chunks if is_cut else 0
             row += count
+        self._is_long = row <= MOST_LONG_ROWS and slot >= FEWEST_LONG_CHUNKS and not self._is_crowded
         self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :row] = np.transpose(chunks_of_rows)
         every = _units_of_singles(singles, chunk)
         if units:

@@ -12,7 +12,7 @@ from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
-from decodepool_kernels.cuda.inputs import ROWS
+from decodepool_kernels.cuda.inputs import NARROW, ROWS, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
@@ -39,8 +39,8 @@ OVERLAP_CAPABILITY = 90
 """From which on a kernel may start before the one ahead has ended."""
 FOLD_THREADS = 256
 FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
-"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once. Beside one
-row's attention SMs are idle, where the next product's blocks start unless they stand there.
+"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once, and are
+worth their start however few chunks a row has. One row's are where it has many (StepKind.long).
 """
 FEW_CAPABILITY = 90
 PRODUCT_CLUSTER_CAPABILITY = 90
@@ -80,7 +80,7 @@ class Programs:
         self._sums = SliceSums(gpu, self._cut)
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
-        self._is_crowded = False
+        self._kind = NARROW
         self._flag_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self._flag_bytes)
 
@@ -89,12 +89,10 @@ class Programs:
         """Bytes of flags and of slices left apart."""
         return self._flag_bytes + self._sums.size_bytes
 
-    def launches(self, rows: int, *, wide: bool, narrow: bool = True, crowded: bool = False) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
-        `narrow` where it has others, `crowded` where these are.
-        """
-        self._is_crowded = crowded
-        idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
+    def launches(self, rows: int, kind: StepKind = NARROW) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order."""
+        self._kind, narrow = kind, kind.narrow
+        idle = {kernel for kernel, is_there in (("attention_wide", kind.wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left, self._spent = {}, None
         pairs = zip([None, *records], records, strict=False)
@@ -108,8 +106,8 @@ class Programs:
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
             return [self._attention(record, arguments, rows)]
-        if record.kernel == "fold_quantise" and narrow and self._folds_in_clusters(rows):
-            return [self._fold_in_clusters(record, arguments, rows)]
+        if record.kernel == "fold_quantise" and narrow and (fold := self._cluster_fold(record, rows)) is not None:
+            return [Launch(record.kernel, fold, (SLICES * record.defines["GROUPS"], rows), arguments)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -297,7 +295,7 @@ class Programs:
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
         sizes = (record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
-        ring = narrow_ring(*sizes, crowded=self._is_crowded)
+        ring = narrow_ring(*sizes, crowded=self._kind.crowded)
         threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
         spent, self._spent = self._spent or Slices(), None
         deal = {"CLAIMED": int(self._has_warpgroups(rows)), "SPENT": int(spent.width > 0)}
@@ -306,14 +304,15 @@ class Programs:
         arguments = (*arguments, pointer(spent.sums or 0), ctypes.c_int(4 * SLICES * spent.width))
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
-    def _folds_in_clusters(self, rows: int) -> bool:
-        """Whether a few rows' chunks are folded by as many thread blocks as find room."""
-        return self._gpu.capability == FOLD_CLUSTER_CAPABILITY and rows in CLUSTER_FOLD_ROWS
-
-    def _fold_in_clusters(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
-        defines = {**record.defines, "CORES": 0}
-        function = self._library.function("fold_cluster", defines, FOLD_CLUSTER_THREADS)
-        return Launch(record.kernel, function, (rows, SLICES * defines["GROUPS"]), arguments)
+    def _cluster_fold(self, record: Record, rows: int) -> Function | None:
+        """Return what folds a few rows' chunks by as many thread blocks as find room; None where another kernel does,
+        or the device has no room for a cluster.
+        """
+        is_for_clusters = rows in CLUSTER_FOLD_ROWS or self._kind.long
+        if self._gpu.capability != FOLD_CLUSTER_CAPABILITY or not is_for_clusters:
+            return None
+        fold = self._library.function("fold_cluster", {**record.defines, "CORES": 0}, FOLD_CLUSTER_THREADS)
+        return fold if self._gpu.clusters_at_once(fold, record.defines["GROUPS"]) > 0 else None
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
