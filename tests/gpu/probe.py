@@ -11,7 +11,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.backend import upload_weights
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import MAX_ROWS, StepInputs, StepLimits
+from decodepool_kernels.cuda.inputs import MAX_ROWS, StepInputs, StepKind, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
@@ -86,9 +86,9 @@ class Probe:
         self.gpu.synchronize()
         return address
 
-    def launches(self, rows: int, *, wide: bool = False, narrow: bool = True, crowded: bool = False) -> list[Launch]:
+    def launches(self, rows: int, kind: StepKind = StepKind()) -> list[Launch]:
         """Return the launches of a step prepared for `rows` rows."""
-        return self._programs.launches(rows, wide=wide, narrow=narrow, crowded=crowded)
+        return self._programs.launches(rows, kind)
 
     def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
         """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
@@ -96,8 +96,7 @@ class Probe:
         count = sum(len(run.tokens) for run in runs)
         for part in inputs.place(runs):
             self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
-        needed = {"wide": inputs.has_wide_units, "narrow": inputs.has_narrow_units, "crowded": inputs.has_crowded_units}
-        for launch in self.launches(width or count, **needed):
+        for launch in self.launches(width or count, inputs.kind):
             self.gpu.launch(launch)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
+from decodepool_kernels.cuda.inputs import StepKind
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
@@ -181,6 +182,23 @@ def test_q8_0_pages_give_the_bytes_of_f16_pages_that_hold_the_same(gpu: Gpu, sha
         assert alone.tobytes() == rows[position].tobytes(), position
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("f16", shape) for shape in SHAPES] + [("q8_0", SHAPES[0])], ids=str)
+def test_pages_that_teams_take_by_turns_leave_the_bytes_of_one_teams(
+    gpu: Gpu, shape: tuple[int, int, int], kind: str
+) -> None:
+    """Rows of odd and even pages, alone and more than thread blocks take at once; chunks, and rows that have none."""
+    session = Session(gpu, *shape, kind=kind)
+    rows = session.prefilled(256, range(PAGES), shared_at_once=0)
+    for positions in (*((position,) for position in POSITIONS), (1199, 1100, 1023, 960, 600, 511, 64, 5), (1190,) * 8):
+        runs = [Rows([position], range(PAGES), position) for position in positions]
+        for partial_slots in (1024, 0):
+            cut = {"blocks_at_once": 0, "shared_at_once": 10**6, "partial_slots": partial_slots}
+            found = session.probe.step(*runs, **cut)
+            assert found.tobytes() == rows[list(positions)].tobytes(), (positions, cut)
+    found = session.probe.step(Rows(range(1180, 1188), range(PAGES), 1180), blocks_at_once=0, shared_at_once=10**6)
+    assert found.tobytes() == rows[1180:1188].tobytes()
+
+
 @pytest.mark.parametrize("kind", KV_BITS)
 def test_sessions_in_one_step_do_not_meet(gpu: Gpu, kind: str) -> None:
     session = Session(gpu, 32, 8, 128, kind=kind)
@@ -264,7 +282,7 @@ def test_a_product_behind_the_wide_program_alone_has_the_bytes_of_one_behind_the
     probe = Probe(gpu, inputs, build, matrices={"o": packed}, pages=KvPages(gpu, [(kv_heads, dim)], 2, "f16"))
     rows = Rows(range(70), range(2))
     wanted = probe.step(rows, wide_at_once=0)
-    names = {launch.name for launch in probe.launches(70, wide=True, narrow=False)}
+    names = {launch.name for launch in probe.launches(70, StepKind(narrow=False, wide=True))}
     assert names.isdisjoint({"attention", "fold_quantise"})
     assert probe.step(rows).tobytes() == wanted.tobytes()
 

@@ -149,7 +149,7 @@ def test_a_step_tells_which_programs_of_attention_it_needs(
 ) -> None:
     inputs = StepInputs(zeros, LIMITS, CUT)
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
-    assert (inputs.has_narrow_units, inputs.has_wide_units) == (narrow, wide)
+    assert (inputs.kind.narrow, inputs.kind.wide) == (narrow, wide)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_a_step_tells_whether_few_rows_have_more_single_blocks_than_run_at_once(
 ) -> None:
     inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=64))
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
-    assert inputs.has_crowded_units == crowded
+    assert inputs.kind.crowded == crowded

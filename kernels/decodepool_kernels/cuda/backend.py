@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ from decodepool_kernels.cuda.inputs import (
     ANSWER_WORDS,
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
+    MOST_SHARED_ROWS,
     WANTED,
     StepInputs,
+    StepKind,
     StepLimits,
     StepRun,
 )
@@ -36,11 +38,8 @@ from decodepool_kernels.graph import Graph
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
-AttentionKind = tuple[bool, bool, bool]
-"""Whether a step has units for attention's narrow program, whether for its wide one, whether those of the narrow one
-are crowded.
-"""
-NARROW, BOTH, WIDE, CROWDED = (True, False, False), (True, True, False), (False, True, False), (True, False, True)
+NARROW, BOTH, WIDE = StepKind(), StepKind(wide=True), StepKind(narrow=False, wide=True)
+CROWDED, SHARED = StepKind(crowded=True), StepKind(shared=True)
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 
 
@@ -104,9 +103,7 @@ class CudaBackend:
         self._workspace_bytes += self._draws.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
-            (width, attention): self._prepared(width, attention)
-            for width in _widths(max_rows)
-            for attention in self._attention_kinds(width)
+            (width, kind): self._prepared(width, kind) for width in _widths(max_rows) for kind in self._kinds(width)
         }
         self._workspace_bytes += self._programs.allocated_bytes
         gpu.synchronize()
@@ -129,14 +126,14 @@ class CudaBackend:
         self._gpu.synchronize()
         return address
 
-    def _attention_kinds(self, width: int) -> tuple[AttentionKind, ...]:
-        has_wide = self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS
-        if width <= MOST_CROWDED_ROWS:
-            return NARROW, CROWDED
-        return (NARROW, BOTH, WIDE) if has_wide else (NARROW,)
+    def _kinds(self, width: int) -> list[StepKind]:
+        crowded = [CROWDED] if width <= MOST_CROWDED_ROWS else []
+        shared = [SHARED] if width <= MOST_SHARED_ROWS and self._cut.shared_at_once else []
+        wide = [BOTH, WIDE] if width > MOST_CUT_ROWS and self._cut.wide_at_once else []
+        return [NARROW, *crowded, *shared, *wide]
 
-    def _prepared(self, width: int, attention: AttentionKind) -> Callable[[], None]:
-        launches = self._launches(width, attention)
+    def _prepared(self, width: int, kind: StepKind) -> Callable[[], None]:
+        launches = self._launches(width, kind)
         if self._settings.graphs:
             return self._gpu.captured(launches)
 
@@ -157,20 +154,17 @@ class CudaBackend:
         """Return every launch of a step of `rows` rows, for a profile."""
         return self._launches(*self._width(rows))
 
-    def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
-        narrow, wide, crowded = attention
-        launches = self._programs.launches(width, narrow=narrow, wide=wide, crowded=crowded)
-        return [*launches, self._argmax(width)]
+    def _launches(self, width: int, kind: StepKind) -> list[Launch]:
+        return [*self._programs.launches(width, kind), self._argmax(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
         self._steps[self._width(rows)]()
 
-    def _width(self, rows: int) -> tuple[int, AttentionKind]:
+    def _width(self, rows: int) -> tuple[int, StepKind]:
         """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
-        inputs, width = self.inputs, min(width for width, _ in self._steps if width >= rows)
-        is_crowded = inputs.has_crowded_units and width <= MOST_CROWDED_ROWS
-        return width, (inputs.has_narrow_units, inputs.has_wide_units, is_crowded)
+        width, kind = min(width for width, _ in self._steps if width >= rows), self.inputs.kind
+        return width, kind if (width, kind) in self._steps else replace(kind, crowded=False, shared=False)
 
     @property
     def workspace_bytes(self) -> int:

@@ -35,6 +35,9 @@ fold. Longer rows are cut into groups unless their single blocks all run at once
 MOST_CROWDED_ROWS = 4
 """Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
+MOST_SHARED_ROWS = 8
+"""Rows of a step up to which thread blocks that would have an SM each share groups among teams."""
+
 MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 8
@@ -59,8 +62,9 @@ class StepRun(RowRun, Protocol):
 
 @dataclass(frozen=True)
 class AttentionCut:
-    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for, and
-    thread blocks of wide units that run at once, 0 where the GPU has no program for these.
+    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for,
+    thread blocks of wide units that run at once, and of units that teams share: 0 where the GPU has no program for
+    these.
     """
 
     group_heads: int
@@ -68,6 +72,7 @@ class AttentionCut:
     blocks_at_once: int
     partial_slots: int
     wide_at_once: int = 0
+    shared_at_once: int = 0
 
     @property
     def tile_rows(self) -> int:
@@ -78,6 +83,18 @@ class AttentionCut:
     def items(self) -> int:
         """Thread blocks that one unit keeps busy."""
         return self.kv_heads * -(-self.group_heads // COLUMNS)
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """What a step has for attention: units for the narrow program, units for the wide one; whether those of the narrow
+    one are crowded (single blocks, of few rows and more than run at once) or shared (groups, no more than SMs).
+    """
+
+    narrow: bool = True
+    wide: bool = False
+    crowded: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,7 +123,7 @@ class StepInputs:
         self._tables = PageTables(tables, limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
-        self._is_crowded = False
+        self._is_crowded = self._is_shared = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -126,19 +143,9 @@ class StepInputs:
         return parts
 
     @property
-    def has_wide_units(self) -> bool:
-        """Whether the step last placed has rows for attention's wide program."""
-        return bool(self.words[WIDE_UNITS])
-
-    @property
-    def has_narrow_units(self) -> bool:
-        """Whether it has rows for the narrow one."""
-        return bool(self.words[UNITS])
-
-    @property
-    def has_crowded_units(self) -> bool:
-        """Whether these are single blocks, of few rows and more than run at once."""
-        return self._is_crowded
+    def kind(self) -> StepKind:
+        """What the step last placed has for attention."""
+        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), self._is_crowded, self._is_shared)
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
@@ -207,6 +214,8 @@ class StepInputs:
         every = _units_of_singles(singles, chunk)
         if units:
             every = np.concatenate([every, np.array(units, np.int32)])
+        groups = cut.items * np.count_nonzero(every[:, 3] >= GROUP_PAGES)
+        self._is_shared = chunk > 1 and row <= MOST_SHARED_ROWS and 0 < groups <= cut.shared_at_once
         found = wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
         longest_first = np.argsort(-every[:, 3], kind="stable")
         return every[longest_first], np.array(found, np.int32).reshape(-1, UNIT_WORDS)

@@ -9,11 +9,12 @@ from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.activations import scales_at
+from decodepool_kernels.cuda.attention import COPY_ENGINE_CAPABILITY
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
-from decodepool_kernels.cuda.inputs import ROWS, WANTED
+from decodepool_kernels.cuda.inputs import ROWS, WANTED, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
@@ -34,7 +35,6 @@ from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperand
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
-COPY_ENGINE_CAPABILITY = 90
 FOLD_THREADS = 256
 FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
 """Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once. Beside one
@@ -78,16 +78,14 @@ class Programs:
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
-        self._is_crowded = False
+        self._kind = StepKind()
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, *, wide: bool, narrow: bool = True, crowded: bool = False) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
-        `narrow` where it has others, `crowded` where these are.
-        """
-        self._is_crowded = crowded
-        idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
+    def launches(self, rows: int, kind: StepKind = StepKind()) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order."""
+        self._kind, narrow = kind, kind.narrow
+        idle = {kernel for kernel, is_there in (("attention_wide", kind.wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left, self._spent = {}, None
         pairs = zip([None, *records], records, strict=False)
@@ -295,11 +293,12 @@ class Programs:
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
         sizes = (record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
-        ring = narrow_ring(*sizes, crowded=self._is_crowded)
-        threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
+        ring = narrow_ring(*sizes, crowded=self._kind.crowded, shared=self._kind.shared)
+        copying = COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0
+        threads = record.threads * ring.teams + copying
         spent, self._spent = self._spent or Slices(), None
         deal = {"CLAIMED": int(self._has_warpgroups(rows)), "SPENT": int(spent.width > 0)}
-        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, **deal}
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TEAMS": ring.teams, **deal}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
         arguments = (*arguments, pointer(spent.sums or 0), ctypes.c_int(4 * SLICES * spent.width))
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)

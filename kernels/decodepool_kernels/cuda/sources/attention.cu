@@ -12,6 +12,9 @@
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
 #define STEPS_AT_ONCE (KV_BITS == 8 ? 2 : 1)  // whose operands one load brings
 #define LINE_BYTES 128
+#ifndef HANDED
+#define HANDED (TEAMS == 4 ? 3 : 2)
+#endif
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
@@ -82,8 +85,8 @@ struct Columns {
 
 // A unit's queries as the second operand of a step has them, [high, high, low, low] a lane, in place of what they are made of.
 DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scale) {
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  UNROLL for (int column = 2 * warp; column < 2 * warp + 2; column++)
+  const int lane = threadIdx.x & 31;
+  UNROLL for (int column = threadIdx.x >> 5; column < COLUMNS; column += WORKERS / 32)
     UNROLL for (int first = 0; first < STEPS; first += 8) {
       const int step = first + (lane >> 2);
       const float* from = incoming.query(unit, column) + 16 * step + 2 * (lane & 3);
@@ -104,7 +107,7 @@ struct Attending {
 
   // A warp's 16 tokens against every column, and the largest score of each.
   METHOD void multiply_keys(const u8* half, const Incoming& incoming, int first_token, const Columns& columns, const Switches& switches, Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
+    const int warp = own_warp(), lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
     const float* queries = incoming.kept(lane >> 2) + 4 * (lane & 3);
     UNROLL for (int i = 0; i < 4; i++) scores[i] = 0.f;
     UNROLL for (int first = 0; first < STEPS; first += STEPS_AT_ONCE) {
@@ -129,7 +132,7 @@ struct Attending {
   }
 
   METHOD void weigh(Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = 2 * (lane & 3);
+    const int warp = own_warp(), lane = threadIdx.x & 31, column = 2 * (lane & 3);
     u32 high[2], low[2];
     UNROLL for (int e = 0; e < 2; e++) {
       const float4 v = *(const float4*)meeting.largest[column + e];
@@ -149,7 +152,7 @@ struct Attending {
 
   // Every token for a warp's tiles of 16 dims.
   METHOD void multiply_values(const u8* half, const Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int warp = own_warp(), lane = threadIdx.x & 31;
     float sums[4] = {0.f, 0.f, 0.f, 0.f};
     UNROLL for (int n = 0; n < WARP_TILES; n++) UNROLL for (int i = 0; i < 4; i++) block.o[n][i] = 0.f;
     UNROLL for (int first = 0; first < PAGE_TOKENS / 16; first += STEPS_AT_ONCE) {
@@ -172,7 +175,75 @@ struct Attending {
     }
     block.l[0] = sums[0], block.l[1] = sums[1];
   }
+
+  // The state of the unit's block b, after those of all before it.
+  METHOD void fold(const State& state, const Unit& unit, int b) {
+    running.fold(state);
+    if (unit.chunk < 0 && ((unit.block + b) % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || b == unit.blocks - 1)) {
+      total.fold(running);
+      running.clear();
+    }
+  }
 };
+
+#if TEAMS > 1
+struct Handed {
+  float4 o[HANDED][WARP_TILES][TEAM_THREADS], ml[HANDED][TEAM_THREADS];
+  u64 barriers[2 * HANDED];
+};
+
+// The way of other teams' states to the first team, which folds them in order: from thread to thread of the same place in its team.
+struct Relay {
+  Handed& handed;
+  Pipe<HANDED, 0> pipe;
+  int before, folded;  // handed of the units before; blocks of this one that are folded
+
+  METHOD Relay(Handed& handed) : handed(handed), pipe(0, handed.barriers), before(0), folded(0) {}
+
+  METHOD int turn(int b) const { return before + b - b / TEAMS - 1; }
+
+  METHOD void hand(const State& s, int b) {
+    const int self = threadIdx.x % TEAM_THREADS;
+    pipe.go_to(turn(b));
+    wait_barrier(pipe.filled() + 8, pipe.phase ^ 1);
+    UNROLL for (int n = 0; n < WARP_TILES; n++) handed.o[pipe.stage][n][self] = make_float4(s.o[n][0], s.o[n][1], s.o[n][2], s.o[n][3]);
+    handed.ml[pipe.stage][self] = make_float4(s.m[0], s.m[1], s.l[0], s.l[1]);
+    give_back_slot(pipe.filled());
+  }
+
+  METHOD State taken(int b) {
+    const int self = threadIdx.x % TEAM_THREADS;
+    State s;
+    pipe.go_to(turn(b));
+    pipe.wait();
+    UNROLL for (int n = 0; n < WARP_TILES; n++) {
+      const float4 o = handed.o[pipe.stage][n][self];
+      s.o[n][0] = o.x, s.o[n][1] = o.y, s.o[n][2] = o.z, s.o[n][3] = o.w;
+    }
+    const float4 ml = handed.ml[pipe.stage][self];
+    s.m[0] = ml.x, s.m[1] = ml.y, s.l[0] = ml.z, s.l[1] = ml.w;
+    give_back_slot(pipe.filled() + 8);
+    return s;
+  }
+
+  METHOD void fold_up_to(int end, Attending& a, const Unit& unit) {
+    for (; folded < end; folded++)
+      if (folded % TEAMS) a.fold(taken(folded), unit, folded);
+  }
+  METHOD void end(const Unit& unit) {
+    before += unit.blocks - (unit.blocks + TEAMS - 1) / TEAMS;
+    folded = 0;
+  }
+};
+#else
+struct Handed {};
+struct Relay {
+  METHOD Relay(Handed&) {}
+  METHOD void hand(const State&, int) {}
+  METHOD void fold_up_to(int, Attending&, const Unit&) {}
+  METHOD void end(const Unit&) {}
+};
+#endif
 
 // The sinks of a lane's columns, folded into finished rows.
 DEVICE void fold_sinks(State& total, const Switches& switches, const Columns& columns) {
@@ -190,7 +261,7 @@ struct Results {
   int heads;
 
   METHOD void put(const State& state, const Unit& unit, const Columns& columns) const {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2;
+    const int warp = own_warp(), lane = threadIdx.x & 31, r = lane >> 2;
     const bool is_whole = unit.chunk < 0;
     UNROLL for (int e = 0; e < 2; e++) {
       if (columns.seen[e] < 0 || columns.parts[e] < 0) continue;
@@ -220,8 +291,12 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
           const int* step, Switches switches, const u8* spent, int spent_row_bytes) {
   extern __shared__ __align__(128) u8 slots[];
-  __shared__ Meeting meeting;
+  __shared__ Meeting meetings[TEAMS];
   __shared__ Shared shared;
+  __shared__ Handed handed;
+#if TEAMS > 1
+  if (threadIdx.x == 0) Pipe<HANDED, 0>(0, handed.barriers).set(TEAM_WARPS, TEAM_WARPS);
+#endif
   let_next_start();
   const int group = heads / kv_heads, head_tiles = (group + COLUMNS - 1) / COLUMNS;
   const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, switches};
@@ -239,26 +314,32 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
 #endif
   Unit unit;
   Attending a;
+  Relay relay(handed);
   while (incoming.open(unit)) {
     const Columns columns(unit, step);
     split_queries(incoming, unit, scale);
     a.total.clear();
     a.running.clear();
-    for (int b = 0; b < unit.blocks; b++) {
-      a.multiply_keys(slots + incoming.wait(), incoming, (unit.block + b) * PAGE_TOKENS, columns, switches, meeting);
+    for (int b = own_team(); b < unit.blocks; b += TEAMS) {
+      incoming.turn_to(b);
+      a.multiply_keys(slots + incoming.wait(), incoming, (unit.block + b) * PAGE_TOKENS, columns, switches, meetings[own_team()]);
       incoming.done();
-      meet_workers();
-      a.weigh(meeting);
-      meet_workers();
-      a.multiply_values(slots + incoming.wait(), meeting);
+      meet_team();
+      a.weigh(meetings[own_team()]);
+      meet_team();
+      a.multiply_values(slots + incoming.wait(), meetings[own_team()]);
       incoming.done();
-      a.running.fold(a.block);
-      if (unit.chunk < 0 && ((unit.block + b) % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || b == unit.blocks - 1)) {
-        a.total.fold(a.running);
-        a.running.clear();
+      if (own_team() == 0) {
+        relay.fold_up_to(b, a, unit);
+        a.fold(a.block, unit, b);
+      } else {
+        relay.hand(a.block, b);
       }
     }
-    incoming.take_queries();
+    if (own_team() == 0) relay.fold_up_to(unit.blocks, a, unit);
+    relay.end(unit);
+    incoming.take_queries(unit);
+    if (own_team() > 0) continue;
     if (SINKS && unit.chunk < 0) fold_sinks(a.total, switches, columns);
     if (unit.chunk < 0) results.put(a.total, unit, columns);
     else results.put(a.running, unit, columns);

@@ -8,7 +8,13 @@
 
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
 #define COLUMNS 8  // rows of one session x query heads of one kv head
-#define WORKERS 128
+#if !HAS_COPY_ENGINE  // which teams take their pages from
+#undef TEAMS
+#define TEAMS 1
+#endif
+#define TEAM_THREADS 128
+#define TEAM_WARPS (TEAM_THREADS / 32)
+#define WORKERS (TEAMS * TEAM_THREADS)
 #define ATTENTION_THREADS (WORKERS + (HAS_COPY_ENGINE ? 32 : 0))
 #define QUERY_STRIDE (HEAD_DIM + 16)  // lanes that read columns side by side meet different banks
 
@@ -104,7 +110,12 @@ struct Dealt {
   }
 };
 
-DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+// Which team a computing thread is of; and its warp's number in there.
+DEVICE int own_team() { return TEAMS == 1 ? 0 : threadIdx.x / TEAM_THREADS; }
+DEVICE int own_warp() { return threadIdx.x / 32 % TEAM_WARPS; }
+
+DEVICE void meet_team() { asm volatile("bar.sync %0, 128;" ::"r"(1 + own_team()) : "memory"); }
+DEVICE void meet_workers() { asm volatile("bar.sync %0, %1;" ::"n"(TEAMS == 1 ? 1 : 1 + TEAMS), "n"(WORKERS) : "memory"); }
 
 #if HAS_COPY_ENGINE
 struct __align__(16) Asked {
@@ -127,10 +138,11 @@ struct Incoming {
   AskedPipe units;
   HalfPipe halves;
   Dealt dealt;
+  int halves_before;  // of the units that were taken
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
-      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers) {
-    if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(WORKERS / 32);
+      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers), halves_before(0) {
+    if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(TEAM_WARPS);
     __syncthreads();
   }
 
@@ -188,7 +200,14 @@ struct Incoming {
   // Where a column's queries are, and where they lie split until they are taken.
   METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
   METHOD float* kept(int column) const { return shared.asked[units.stage].queries[column]; }
-  METHOD void take_queries() { units.give_back<true>(); }
+  METHOD void take_queries(const Unit& unit) {
+    units.give_back<true>();
+    halves_before += 2 * unit.blocks;
+  }
+  // To a block of the unit: those between are other teams'.
+  METHOD void turn_to(int block) {
+    if (TEAMS > 1) halves.go_to(halves_before + 2 * block);
+  }
   METHOD u32 wait() {
     halves.wait();
     return halves.stage * HALF_BYTES;
@@ -218,7 +237,8 @@ struct Incoming {
   METHOD bool open(Unit& unit) { return dealt.next(g, unit); }
   METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
   METHOD float* kept(int column) const { return shared.queries[column]; }
-  METHOD void take_queries() {}
+  METHOD void take_queries(const Unit&) {}
+  METHOD void turn_to(int) {}
   METHOD u32 wait() {
     ring.wait();
     __syncthreads();
