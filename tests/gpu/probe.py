@@ -11,7 +11,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.backend import upload_weights
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import MAX_ROWS, StepInputs, StepKind, StepLimits
+from decodepool_kernels.cuda.inputs import MAX_ROWS, NARROW, StepInputs, StepKind, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
@@ -86,7 +86,7 @@ class Probe:
         self.gpu.synchronize()
         return address
 
-    def launches(self, rows: int, kind: StepKind = StepKind()) -> list[Launch]:
+    def launches(self, rows: int, kind: StepKind = NARROW) -> list[Launch]:
         """Return the launches of a step prepared for `rows` rows."""
         return self._programs.launches(rows, kind)
 

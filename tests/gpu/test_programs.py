@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.backend import NARROW, CudaBackend
+from decodepool_kernels.cuda.backend import CudaBackend
 from decodepool_kernels.cuda.device import Launch
+from decodepool_kernels.cuda.inputs import NARROW
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.programs import MOST_EARLY_ROWS
 from decodepool_sizing.devices import WHOLE_HOPPER, GpuCores

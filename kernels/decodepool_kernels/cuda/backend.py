@@ -20,6 +20,7 @@ from decodepool_kernels.cuda.inputs import (
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
     MOST_SHARED_ROWS,
+    NARROW,
     WANTED,
     StepInputs,
     StepKind,
@@ -38,7 +39,7 @@ from decodepool_kernels.graph import Graph
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
-NARROW, BOTH, WIDE = StepKind(), StepKind(wide=True), StepKind(narrow=False, wide=True)
+BOTH, WIDE = StepKind(wide=True), StepKind(narrow=False, wide=True)
 CROWDED, SHARED = StepKind(crowded=True), StepKind(shared=True)
 ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
 

@@ -97,6 +97,9 @@ class StepKind:
     shared: bool = False
 
 
+NARROW = StepKind()
+
+
 @dataclass(frozen=True)
 class StepLimits:
     """What a step may ask for: beyond it the device would read or write elsewhere."""

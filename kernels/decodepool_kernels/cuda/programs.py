@@ -14,7 +14,7 @@ from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
-from decodepool_kernels.cuda.inputs import ROWS, WANTED, StepKind
+from decodepool_kernels.cuda.inputs import NARROW, ROWS, WANTED, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
@@ -78,11 +78,11 @@ class Programs:
         self._partials = self._partial_bytes = 0
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
-        self._kind = StepKind()
+        self._kind = NARROW
         self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
         self._flags = gpu.allocate(self.allocated_bytes)
 
-    def launches(self, rows: int, kind: StepKind = StepKind()) -> list[Launch]:
+    def launches(self, rows: int, kind: StepKind = NARROW) -> list[Launch]:
         """Return every launch of a step of up to `rows` rows, in order."""
         self._kind, narrow = kind, kind.narrow
         idle = {kernel for kernel, is_there in (("attention_wide", kind.wide), ("attention", narrow)) if not is_there}
