@@ -53,7 +53,8 @@ def narrow_ring(
     blocks = SMALL_HALF_BLOCKS[kv_bits] if half_bytes <= SMALL_HALF_BYTES else 2
     own_bytes = ATTENTION_STATIC_BYTES + QUERY_SLOTS * COLUMNS * 4 * (head_dim + QUERY_PADDING)
     if shared:
-        stages = min(SHARED_HALVES, MOST_SHARED_BYTES // half_bytes)
+        turn = 2 * SHARING_TEAMS
+        stages = min(SHARED_HALVES, MOST_SHARED_BYTES // half_bytes) // turn * turn
         return RingCut(1, stages, stages * half_bytes, SHARING_TEAMS)
     if crowded and MOST_CROWDED_BLOCKS * (own_bytes + FEWEST_HALVES * half_bytes) <= shared_bytes:
         blocks = max(blocks, MOST_CROWDED_BLOCKS)

@@ -12,9 +12,10 @@
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
 #define STEPS_AT_ONCE (KV_BITS == 8 ? 2 : 1)  // whose operands one load brings
 #define LINE_BYTES 128
-#ifndef HANDED
-#define HANDED (TEAMS == 4 ? 3 : 2)
-#endif
+#define OWN_COLUMNS (COLUMNS * 32 / WORKERS)  // whose queries a warp splits, so many times 8 steps of each
+#define STEPS_LOADED ((STEPS + 7) / 8)
+#define HANDED 2  // states on their way between teams
+static_assert(TEAMS == 1 || STAGES % (2 * TEAMS) == 0, "a slot is always the same team's");
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
@@ -85,17 +86,23 @@ struct Columns {
 
 // A unit's queries as the second operand of a step has them, [high, high, low, low] a lane, in place of what they are made of.
 DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scale) {
-  const int lane = threadIdx.x & 31;
-  UNROLL for (int column = threadIdx.x >> 5; column < COLUMNS; column += WORKERS / 32)
-    UNROLL for (int first = 0; first < STEPS; first += 8) {
-      const int step = first + (lane >> 2);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  float2 v[OWN_COLUMNS][STEPS_LOADED][2];
+  UNROLL for (int i = 0; i < OWN_COLUMNS; i++)
+    UNROLL for (int j = 0; j < STEPS_LOADED; j++) {
+      const int column = warp + i * (WORKERS / 32), step = 8 * j + (lane >> 2);
       const float* from = incoming.query(unit, column) + 16 * step + 2 * (lane & 3);
       const bool is_live = column < unit.rows * unit.heads && step < STEPS;
-      const float2 v = is_live ? *(const float2*)from : make_float2(0.f, 0.f), w = is_live ? *(const float2*)(from + 8) : make_float2(0.f, 0.f);
+      UNROLL for (int half = 0; half < 2; half++) v[i][j][half] = is_live ? *(const float2*)(from + 8 * half) : make_float2(0.f, 0.f);
+    }
+  __syncwarp();
+  UNROLL for (int i = 0; i < OWN_COLUMNS; i++)
+    UNROLL for (int j = 0; j < STEPS_LOADED; j++) {
+      const int column = warp + i * (WORKERS / 32), step = 8 * j + (lane >> 2);
+      const float2 first = v[i][j][0], second = v[i][j][1];
       uint4 q;
-      split(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale), q.x, q.z);
-      split(__fmul_rn(w.x, scale), __fmul_rn(w.y, scale), q.y, q.w);
-      __syncwarp();
+      split(__fmul_rn(first.x, scale), __fmul_rn(first.y, scale), q.x, q.z);
+      split(__fmul_rn(second.x, scale), __fmul_rn(second.y, scale), q.y, q.w);
       if (step < STEPS) *(uint4*)(incoming.kept(column) + 16 * step + 4 * (lane & 3)) = q;
     }
   meet_workers();
@@ -308,8 +315,8 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
     return;
   }
 #endif
-  await_previous();
 #if SPENT
+  await_previous();
   drop(spent, (i64)step[ROWS] * spent_row_bytes);
 #endif
   Unit unit;
@@ -317,6 +324,7 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
   Relay relay(handed);
   while (incoming.open(unit)) {
     const Columns columns(unit, step);
+    incoming.await_queries();
     split_queries(incoming, unit, scale);
     a.total.clear();
     a.running.clear();
@@ -344,4 +352,5 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
     if (unit.chunk < 0) results.put(a.total, unit, columns);
     else results.put(a.running, unit, columns);
   }
+  await_previous();
 }

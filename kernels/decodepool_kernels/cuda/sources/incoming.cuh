@@ -50,6 +50,13 @@ struct Geometry {
 
 #define DEALT 2  // units that a thread block has by its number; all of them unless CLAIMED
 
+// The unit of a thread block in a round; none of them from `items` on. They lie longest first and low blocks start first, so those have a short
+// unit of the first round, and of a second one that is not whole a unit each.
+DEVICE int dealt_item(int items, int round) {
+  if (round == 0) return (int)blockIdx.x < items ? min(items, (int)gridDim.x) - 1 - (int)blockIdx.x : items;
+  return round * gridDim.x + (round & 1 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+}
+
 // How often units beyond the dealt ones were claimed in a launch: a block that memory serves faster takes more of them. 0 between launches.
 static __device__ u32 claims;
 
@@ -58,13 +65,13 @@ struct Feed {
   int item, round, claimed, half, halves, kv_head, page, old_halves;
   const int* pages;
 
-  METHOD Feed(const Geometry& g) : item(blockIdx.x - gridDim.x), round(-1), claimed(g.items) { move_on(g); }
+  METHOD Feed(const Geometry& g) : round(-1), claimed(g.items) { move_on(g); }
 
   // To the next unit that has blocks; beyond the dealt ones there is none before `begin_claims`.
   METHOD void move_on(const Geometry& g) {
     half = halves = old_halves = 0;
     do {
-      if (++round < DEALT || !CLAIMED) item += gridDim.x;
+      if (++round < DEALT || !CLAIMED) item = dealt_item(g.items, round);
       else item = claimed, claimed = item < g.items ? claim(g) : item;
     } while (WINDOW && item < g.items && g.at(item).blocks == 0);
     if (item >= g.items) return;
@@ -98,13 +105,13 @@ struct Feed {
 
 // The units of a block without claims, as its readers meet them.
 struct Dealt {
-  int item;
-  METHOD Dealt() : item(blockIdx.x) {}
+  int round;
+  METHOD Dealt() : round(0) {}
   METHOD bool next(const Geometry& g, Unit& unit) {
     do {
+      const int item = dealt_item(g.items, round++);
       if (item >= g.items) return false;
       unit = g.at(item);
-      item += gridDim.x;
     } while (WINDOW && unit.blocks == 0);
     return true;
   }
@@ -148,15 +155,18 @@ struct Incoming {
 
   // By one thread.
   METHOD void ask_unit(int item) {
-    if (item >= g.items) return;
-    const Unit unit = g.at(item);
+    if (item < g.items) ask_unit(g.at(item));
+  }
+  METHOD void ask_unit(const Unit& unit) {
     if (WINDOW && unit.blocks == 0) return;
     const int columns = unit.rows * unit.heads;
     Asked& asked = next_asked();
     asked.unit = unit;
     arrive_expecting(units.filled(), columns * HEAD_DIM * 4);
-    for (int column = 0; column < columns; column++)
-      copy_run(shared_address(asked.queries[column]), g.query(unit, column), HEAD_DIM * 4, units.filled(), GOES_FIRST);
+    const float* from = g.q + unit.row * g.q_stride + unit.first_head * HEAD_DIM;
+    for (int row = 0, column = 0; row < unit.rows; row++, from += g.q_stride)
+      for (int head = 0; head < unit.heads; head++, column++)
+        copy_run(shared_address(asked.queries[column]), from + head * HEAD_DIM, HEAD_DIM * 4, units.filled(), GOES_FIRST);
     units.pass();
   }
   METHOD Asked& next_asked() {
@@ -173,8 +183,12 @@ struct Incoming {
   METHOD void bring() {
     Feed feed(g);
     for (int ahead = 0; ahead < STAGES && feed.is_old(); ahead++) ask_half(feed);
+    const int first_item = dealt_item(g.items, 0);
+    Unit first = {};
+    if (first_item < g.items) first = g.at(first_item);
     await_previous();
-    for (int round = 0; (round < DEALT || !CLAIMED) && round <= feed.round; round++) ask_unit(blockIdx.x + round * gridDim.x);
+    if (first_item < g.items) ask_unit(first);
+    for (int round = 1; (round < DEALT || !CLAIMED) && round <= feed.round; round++) ask_unit(dealt_item(g.items, round));
     const bool is_beyond = CLAIMED && feed.round >= DEALT;
     feed.begin_claims(g);
     if (is_beyond) ask_unit(feed.item);
@@ -192,10 +206,15 @@ struct Incoming {
 
   // A block without claims knows its last unit, and leaves without being told.
   METHOD bool open(Unit& unit) {
-    if (!CLAIMED && !dealt.next(g, unit)) return false;
+    if (!CLAIMED) return dealt.next(g, unit);
+    await_previous();
     units.wait();
     unit = shared.asked[units.stage].unit;
     return unit.blocks > 0;
+  }
+  METHOD void await_queries() const {
+    await_previous();
+    units.wait();
   }
   // Where a column's queries are, and where they lie split until they are taken.
   METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
@@ -235,6 +254,7 @@ struct Incoming {
     ring.filled();
   }
   METHOD bool open(Unit& unit) { return dealt.next(g, unit); }
+  METHOD void await_queries() const { await_previous(); }
   METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
   METHOD float* kept(int column) const { return shared.queries[column]; }
   METHOD void take_queries(const Unit&) {}
