@@ -54,6 +54,15 @@ def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int, cro
         assert wide.shared_bytes <= 223 << 10
 
 
+@pytest.mark.parametrize("kv_bits", KV_BITS.values())
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_a_ring_that_teams_share_fits_an_sm_and_a_slot_is_always_one_teams(head_dim: int, kv_bits: int) -> None:
+    shared = narrow_ring(head_dim, kv_bits, 227 << 10, shared=True)
+    assert (shared.blocks, shared.teams) == (1, 2)
+    assert shared.stages % (2 * shared.teams) == 0
+    assert shared.shared_bytes + (48 << 10) <= 227 << 10
+
+
 @pytest.mark.parametrize("outputs", [137, 4096, 28672, 128256])
 @pytest.mark.parametrize("rows", [24, 32, 48, 64, 96, 128, 192, 256, 384, 512])
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -167,3 +167,30 @@ def test_a_step_tells_whether_few_rows_have_more_single_blocks_than_run_at_once(
     inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=64))
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
     assert inputs.kind.crowded == crowded
+
+
+@pytest.mark.parametrize(
+    ("runs", "at_once", "shared"),
+    [
+        pytest.param([(1, 1030)], 4, True, id="two groups and a page of two kv heads"),
+        pytest.param([(1, 1030)], 3, False, id="one more than run at once"),
+        pytest.param([(1, 1030)], 0, False, id="no program for them"),
+        pytest.param([(1, 60)], 4, False, id="no whole group"),
+        pytest.param([(1, 520)] * 8, 16, True, id="a group each of many rows"),
+        pytest.param([(1, 520)] * 9, 32, False, id="of more rows"),
+        pytest.param([(8, 520)], 8, True, id="a run of some rows, two a unit"),
+        pytest.param([(1, 1030), (9, 60)], 4, False, id="beside a long run"),
+    ],
+)
+def test_a_step_tells_whether_an_sm_gets_no_more_than_a_group_to_be_shared_by_teams(
+    runs: Sequence[tuple[int, int]], at_once: int, shared: bool
+) -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=0, shared_at_once=at_once))
+    inputs.place([Run(range(40), position, range(count)) for count, position in runs])
+    assert inputs.kind.shared == shared
+
+
+def test_single_blocks_are_not_shared() -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, shared_at_once=132))
+    inputs.place([Run(range(40), 1030, [1])])
+    assert not inputs.kind.shared
