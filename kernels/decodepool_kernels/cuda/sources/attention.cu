@@ -91,11 +91,10 @@ DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scal
   UNROLL for (int i = 0; i < OWN_COLUMNS; i++)
     UNROLL for (int j = 0; j < STEPS_LOADED; j++) {
       const int column = warp + i * (WORKERS / 32), step = 8 * j + (lane >> 2);
-      const float* from = incoming.query(unit, column) + 16 * step + 2 * (lane & 3);
+      const float* from = incoming.g.query(unit, column) + 16 * step + 2 * (lane & 3);
       const bool is_live = column < unit.rows * unit.heads && step < STEPS;
       UNROLL for (int half = 0; half < 2; half++) v[i][j][half] = is_live ? *(const float2*)(from + 8 * half) : make_float2(0.f, 0.f);
     }
-  __syncwarp();
   UNROLL for (int i = 0; i < OWN_COLUMNS; i++)
     UNROLL for (int j = 0; j < STEPS_LOADED; j++) {
       const int column = warp + i * (WORKERS / 32), step = 8 * j + (lane >> 2);
@@ -103,7 +102,7 @@ DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scal
       uint4 q;
       split(__fmul_rn(first.x, scale), __fmul_rn(first.y, scale), q.x, q.z);
       split(__fmul_rn(second.x, scale), __fmul_rn(second.y, scale), q.y, q.w);
-      if (step < STEPS) *(uint4*)(incoming.kept(column) + 16 * step + 4 * (lane & 3)) = q;
+      if (step < STEPS) *(uint4*)(incoming.split_query(column) + 16 * step + 4 * (lane & 3)) = q;
     }
   meet_workers();
 }
@@ -115,7 +114,7 @@ struct Attending {
   // A warp's 16 tokens against every column, and the largest score of each.
   METHOD void multiply_keys(const u8* half, const Incoming& incoming, int first_token, const Columns& columns, const Switches& switches, Meeting& meeting) {
     const int warp = own_warp(), lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
-    const float* queries = incoming.kept(lane >> 2) + 4 * (lane & 3);
+    const float* queries = incoming.split_query(lane >> 2) + 4 * (lane & 3);
     UNROLL for (int i = 0; i < 4; i++) scores[i] = 0.f;
     UNROLL for (int first = 0; first < STEPS; first += STEPS_AT_ONCE) {
       u32 k[STEPS_AT_ONCE][4];
@@ -324,7 +323,7 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
   Relay relay(handed);
   while (incoming.open(unit)) {
     const Columns columns(unit, step);
-    incoming.await_queries();
+    await_previous();
     split_queries(incoming, unit, scale);
     a.total.clear();
     a.running.clear();
@@ -346,7 +345,7 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
     }
     if (own_team() == 0) relay.fold_up_to(unit.blocks, a, unit);
     relay.end(unit);
-    incoming.take_queries(unit);
+    incoming.end(unit);
     if (own_team() > 0) continue;
     if (SINKS && unit.chunk < 0) fold_sinks(a.total, switches, columns);
     if (unit.chunk < 0) results.put(a.total, unit, columns);

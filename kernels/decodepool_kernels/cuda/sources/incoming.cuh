@@ -125,104 +125,73 @@ DEVICE void meet_team() { asm volatile("bar.sync %0, 128;" ::"r"(1 + own_team())
 DEVICE void meet_workers() { asm volatile("bar.sync %0, %1;" ::"n"(TEAMS == 1 ? 1 : 1 + TEAMS), "n"(WORKERS) : "memory"); }
 
 #if HAS_COPY_ENGINE
-struct __align__(16) Asked {
-  Unit unit;
-  int padding[3];
-  float queries[COLUMNS][QUERY_STRIDE];
-};
-
 struct Shared {
-  Asked asked[2];
-  u64 asked_barriers[4], half_barriers[2 * STAGES];
+  __align__(16) float queries[2][COLUMNS][QUERY_STRIDE];
+  Unit units[2];
+  u64 unit_barriers[4], half_barriers[2 * STAGES];
 };
 
-typedef Pipe<2, sizeof(Asked)> AskedPipe;
+typedef Pipe<2, sizeof(Unit)> UnitPipe;
 typedef Pipe<STAGES, HALF_BYTES> HalfPipe;
 
 struct Incoming {
   const Geometry& g;
   Shared& shared;
-  AskedPipe units;
+  UnitPipe units;  // told to the workers where some are claimed: else they know theirs
   HalfPipe halves;
   Dealt dealt;
-  int halves_before;  // of the units that were taken
+  int round, halves_before;  // of the unit at hand
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
-      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers), halves_before(0) {
+      : g(g), shared(shared), units((const u8*)shared.units, shared.unit_barriers), halves(slots, shared.half_barriers), round(0), halves_before(0) {
     if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(TEAM_WARPS);
     __syncthreads();
-  }
-
-  // By one thread.
-  METHOD void ask_unit(int item) {
-    if (item < g.items) ask_unit(g.at(item));
-  }
-  METHOD void ask_unit(const Unit& unit) {
-    if (WINDOW && unit.blocks == 0) return;
-    const int columns = unit.rows * unit.heads;
-    Asked& asked = next_asked();
-    asked.unit = unit;
-    arrive_expecting(units.filled(), columns * HEAD_DIM * 4);
-    const float* from = g.q + unit.row * g.q_stride + unit.first_head * HEAD_DIM;
-    for (int row = 0, column = 0; row < unit.rows; row++, from += g.q_stride)
-      for (int head = 0; head < unit.heads; head++, column++)
-        copy_run(shared_address(asked.queries[column]), from + head * HEAD_DIM, HEAD_DIM * 4, units.filled(), GOES_FIRST);
-    units.pass();
-  }
-  METHOD Asked& next_asked() {
-    wait_barrier(units.filled() + 8, units.phase ^ 1);
-    return shared.asked[units.stage];
-  }
-  // A unit without blocks ends the row of them.
-  METHOD void ask_nothing() {
-    next_asked().unit.blocks = 0;
-    arrive(units.filled());
   }
 
   // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
   METHOD void bring() {
     Feed feed(g);
     for (int ahead = 0; ahead < STAGES && feed.is_old(); ahead++) ask_half(feed);
-    const int first_item = dealt_item(g.items, 0);
-    Unit first = {};
-    if (first_item < g.items) first = g.at(first_item);
+    for (int round = 0; CLAIMED && round < DEALT && round <= feed.round; round++) tell(dealt_item(g.items, round));
     await_previous();
-    if (first_item < g.items) ask_unit(first);
-    for (int round = 1; (round < DEALT || !CLAIMED) && round <= feed.round; round++) ask_unit(dealt_item(g.items, round));
-    const bool is_beyond = CLAIMED && feed.round >= DEALT;
+    const bool is_beyond = feed.round >= DEALT;
     feed.begin_claims(g);
-    if (is_beyond) ask_unit(feed.item);
+    if (CLAIMED && is_beyond) tell(feed.item);
     while (feed.is_left()) {
       ask_half(feed);
-      if (feed.half == 0) ask_unit(feed.item);
+      if (CLAIMED && feed.half == 0) tell(feed.item);
     }
-    if (CLAIMED) ask_nothing();
+    if (CLAIMED) tell(Unit{});
   }
   METHOD void ask_half(Feed& feed) {
     halves.claim(HALF_BYTES);
     copy_run(halves.slot(), feed.next(g), HALF_BYTES, halves.filled(), GOES_FIRST);
     halves.pass();
   }
+  METHOD void tell(int item) {
+    if (item >= g.items) return;
+    const Unit unit = g.at(item);
+    if (!WINDOW || unit.blocks > 0) tell(unit);
+  }
+  // One without blocks is the last.
+  METHOD void tell(const Unit& unit) {
+    wait_barrier(units.filled() + 8, units.phase ^ 1);
+    shared.units[units.stage] = unit;
+    arrive(units.filled());
+    units.pass();
+  }
 
-  // A block without claims knows its last unit, and leaves without being told.
   METHOD bool open(Unit& unit) {
     if (!CLAIMED) return dealt.next(g, unit);
-    await_previous();
     units.wait();
-    unit = shared.asked[units.stage].unit;
+    unit = shared.units[units.stage];
+    units.give_back<false>();
     return unit.blocks > 0;
   }
-  METHOD void await_queries() const {
-    await_previous();
-    units.wait();
-  }
-  // Where a column's queries are, and where they lie split until they are taken.
-  METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
-  METHOD float* kept(int column) const { return shared.asked[units.stage].queries[column]; }
-  METHOD void take_queries(const Unit& unit) {
-    units.give_back<true>();
-    halves_before += 2 * unit.blocks;
-  }
+  // Where a column's queries lie split. Who is a unit ahead of others writes elsewhere.
+  METHOD float* split_query(int column) const { return shared.queries[round & 1][column]; }
+  METHOD void end(const Unit& unit) { round++, halves_before += 2 * unit.blocks; }
+
   // To a block of the unit: those between are other teams'.
   METHOD void turn_to(int block) {
     if (TEAMS > 1) halves.go_to(halves_before + 2 * block);
@@ -254,10 +223,8 @@ struct Incoming {
     ring.filled();
   }
   METHOD bool open(Unit& unit) { return dealt.next(g, unit); }
-  METHOD void await_queries() const { await_previous(); }
-  METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
-  METHOD float* kept(int column) const { return shared.queries[column]; }
-  METHOD void take_queries(const Unit&) {}
+  METHOD float* split_query(int column) const { return shared.queries[column]; }
+  METHOD void end(const Unit&) {}
   METHOD void turn_to(int) {}
   METHOD u32 wait() {
     ring.wait();
