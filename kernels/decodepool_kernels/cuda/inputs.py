@@ -217,7 +217,7 @@ class StepInputs:
         every = _units_of_singles(singles, chunk)
         if units:
             every = np.concatenate([every, np.array(units, np.int32)])
-        groups = cut.items * np.count_nonzero(every[:, 3] >= GROUP_PAGES)
+        groups = cut.items * int(np.count_nonzero(every[:, 3] >= GROUP_PAGES))
         self._is_shared = chunk > 1 and row <= MOST_SHARED_ROWS and 0 < groups <= cut.shared_at_once
         found = wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
         longest_first = np.argsort(-every[:, 3], kind="stable")
