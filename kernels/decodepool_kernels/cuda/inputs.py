@@ -43,8 +43,8 @@ MAX_ROWS = 512
 HEADER_WORDS = 8
 UNIT_WORDS = 8
 ROWS, WANTED, UNITS = range(3)
-WIDE_UNITS = 6
-"""Words of the header that the host reads too."""
+WIDE_UNITS, LONGEST_UNITS = 6, 7
+"""Words of the header that the host reads too; and the units that no other is longer than, which come first."""
 ANSWER_WORDS = 4
 """Of each row that is wanted: best id, bits of its logit, the token drawn where one was, and one of padding."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
@@ -186,6 +186,7 @@ class StepInputs:
             self._units_end = UNITS_AT + units.size + wide.size
             self.words[UNITS_AT : UNITS_AT + units.size] = units.reshape(-1)
             self.words[UNITS_AT + units.size : self._units_end] = wide.reshape(-1)
+            self.words[LONGEST_UNITS] = np.count_nonzero(units[:, 3] == units[:1, 3])
             self._unit_counts, self._cut_as = (len(units), len(wide)), cut_as
         return self._unit_counts
 

@@ -305,7 +305,7 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
 #endif
   let_next_start();
   const int group = heads / kv_heads, head_tiles = (group + COLUMNS - 1) / COLUMNS;
-  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, switches};
+  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, step[LONGEST_UNITS] * kv_heads * head_tiles, switches};
   const Results results = {out, out_stride, partial_o, partial_ml, heads};
   Incoming incoming(geometry, slots, shared);
 #if HAS_COPY_ENGINE

@@ -7,6 +7,8 @@
 #include "switches.cuh"
 
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
+#define AHEAD (STAGES * HALF_BYTES < MOST_AHEAD_BYTES ? STAGES : MOST_AHEAD_BYTES / HALF_BYTES)
+#define MOST_AHEAD_BYTES (96 << 10)  // of pages asked for before the kernels ahead have ended: more stand in the way of the queries
 #define COLUMNS 8  // rows of one session x query heads of one kv head
 #if !HAS_COPY_ENGINE  // which teams take their pages from
 #undef TEAMS
@@ -28,7 +30,7 @@ struct Geometry {
   i64 q_stride;
   const u8* layer;
   const int* step;
-  int kv_heads, group, head_tiles, items;
+  int kv_heads, group, head_tiles, items, longest;
   const Switches& switches;
 
   // A unit without the blocks that none of its rows sees; none may be left.
@@ -43,19 +45,18 @@ struct Geometry {
     }
     return unit;
   }
+  // The item of a thread block in a round; there is none from `items` on. They lie longest first: where a round ends in shorter ones, the next one
+  // begins with the blocks that have those.
+  METHOD int dealt(int round) const {
+    const int blocks = gridDim.x, turned = blockIdx.x - min(max(longest - (round - 1) * blocks, 0), blocks);
+    return round * blocks + turned + (turned < 0 ? blocks : 0);
+  }
   METHOD const float* query(const Unit& unit, int column) const {
     return q + (unit.row + column / unit.heads) * q_stride + (unit.first_head + column % unit.heads) * HEAD_DIM;
   }
 };
 
 #define DEALT 2  // units that a thread block has by its number; all of them unless CLAIMED
-
-// The unit of a thread block in a round; none of them from `items` on. They lie longest first and low blocks start first, so those have a short
-// unit of the first round, and of a second one that is not whole a unit each.
-DEVICE int dealt_item(int items, int round) {
-  if (round == 0) return (int)blockIdx.x < items ? min(items, (int)gridDim.x) - 1 - (int)blockIdx.x : items;
-  return round * gridDim.x + (round & 1 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
-}
 
 // How often units beyond the dealt ones were claimed in a launch: a block that memory serves faster takes more of them. 0 between launches.
 static __device__ u32 claims;
@@ -71,7 +72,7 @@ struct Feed {
   METHOD void move_on(const Geometry& g) {
     half = halves = old_halves = 0;
     do {
-      if (++round < DEALT || !CLAIMED) item = dealt_item(g.items, round);
+      if (++round < DEALT || !CLAIMED) item = g.dealt(round);
       else item = claimed, claimed = item < g.items ? claim(g) : item;
     } while (WINDOW && item < g.items && g.at(item).blocks == 0);
     if (item >= g.items) return;
@@ -109,7 +110,7 @@ struct Dealt {
   METHOD Dealt() : round(0) {}
   METHOD bool next(const Geometry& g, Unit& unit) {
     do {
-      const int item = dealt_item(g.items, round++);
+      const int item = g.dealt(round++);
       if (item >= g.items) return false;
       unit = g.at(item);
     } while (WINDOW && unit.blocks == 0);
@@ -151,8 +152,8 @@ struct Incoming {
   // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
   METHOD void bring() {
     Feed feed(g);
-    for (int ahead = 0; ahead < STAGES && feed.is_old(); ahead++) ask_half(feed);
-    for (int round = 0; CLAIMED && round < DEALT && round <= feed.round; round++) tell(dealt_item(g.items, round));
+    for (int ahead = 0; ahead < AHEAD && feed.is_old(); ahead++) ask_half(feed);
+    for (int round = 0; CLAIMED && round < DEALT && round <= feed.round; round++) tell(g.dealt(round));
     await_previous();
     const bool is_beyond = feed.round >= DEALT;
     feed.begin_claims(g);
