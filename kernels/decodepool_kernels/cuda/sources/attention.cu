@@ -4,8 +4,9 @@
 //   m = largest s; p = 2^(s - m) = p_hi + p_lo; l, O = chains over tokens: p_hi (1, v), p_lo (1, v), next step
 //
 // 8 blocks fold into a group, groups into the row, ascending from nothing: a function of the row's position and pages alone.
-// A block of 4 warps takes a unit: up to 8 columns (rows of one session x query heads of one kv head) against a run of blocks, and leaves either
+// A thread block takes a unit: up to 8 columns (rows of one session x query heads of one kv head) against a run of blocks, and leaves either
 // the finished rows or the state of one chunk (a block, or a group), to be folded (partials.cuh). Tokens and dims are the rows of the products.
+// A team of 4 warps takes a block; of two teams (TEAMS) the first takes the even ones of a unit and folds what both have.
 #include "incoming.cuh"
 
 #define STEPS (HEAD_DIM / 16)
@@ -14,8 +15,8 @@
 #define LINE_BYTES 128
 #define OWN_COLUMNS (COLUMNS * 32 / WORKERS)  // whose queries a warp splits, so many times 8 steps of each
 #define STEPS_LOADED ((STEPS + 7) / 8)
-#define HANDED 2  // states on their way between teams
-static_assert(TEAMS == 1 || STAGES % (2 * TEAMS) == 0, "a slot is always the same team's");
+#define STATE_WORDS (1 + WARP_TILES)  // of 16 bytes
+static_assert(TEAMS == 1 || (TEAMS == 2 && STAGES % 4 == 0), "a slot of the ring is always the same team's");
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
@@ -46,7 +47,7 @@ DEVICE void load_values(u32 (&v)[STEPS_AT_ONCE][4], const u8* half, int dims, in
 #endif
 }
 
-struct State {
+struct __align__(16) State {
   float m[2], l[2], o[WARP_TILES][4];
   METHOD void clear() {
     UNROLL for (int e = 0; e < 2; e++) m[e] = MINUS_INFINITY, l[e] = 0.f;
@@ -84,7 +85,7 @@ struct Columns {
   }
 };
 
-// A unit's queries as the second operand of a step has them, [high, high, low, low] a lane, in place of what they are made of.
+// A unit's queries as the second operand of a step has them, [high, high, low, low] a lane.
 DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scale) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   float2 v[OWN_COLUMNS][STEPS_LOADED][2];
@@ -194,60 +195,39 @@ struct Attending {
 
 #if TEAMS > 1
 struct Handed {
-  float4 o[HANDED][WARP_TILES][TEAM_THREADS], ml[HANDED][TEAM_THREADS];
-  u64 barriers[2 * HANDED];
+  float4 states[2][STATE_WORDS][TEAM_THREADS];
+  u64 barriers[4];
 };
 
-// The way of other teams' states to the first team, which folds them in order: from thread to thread of the same place in its team.
+// The way of the second team's states to the first, which folds all of them in order: from thread to thread of the same place in its team.
 struct Relay {
-  Handed& handed;
-  Pipe<HANDED, 0> pipe;
-  int before, folded;  // handed of the units before; blocks of this one that are folded
+  Pipe<2, STATE_WORDS * TEAM_THREADS * 16> states;
 
-  METHOD Relay(Handed& handed) : handed(handed), pipe(0, handed.barriers), before(0), folded(0) {}
-
-  METHOD int turn(int b) const { return before + b - b / TEAMS - 1; }
-
-  METHOD void hand(const State& s, int b) {
-    const int self = threadIdx.x % TEAM_THREADS;
-    pipe.go_to(turn(b));
-    wait_barrier(pipe.filled() + 8, pipe.phase ^ 1);
-    UNROLL for (int n = 0; n < WARP_TILES; n++) handed.o[pipe.stage][n][self] = make_float4(s.o[n][0], s.o[n][1], s.o[n][2], s.o[n][3]);
-    handed.ml[pipe.stage][self] = make_float4(s.m[0], s.m[1], s.l[0], s.l[1]);
-    give_back_slot(pipe.filled());
+  METHOD Relay(const Handed& handed) : states((const u8*)handed.states, handed.barriers) {
+    if (threadIdx.x == 0) states.set(TEAM_WARPS, TEAM_WARPS);
   }
+  METHOD u32 place(int word) const { return states.slot() + (word * TEAM_THREADS + threadIdx.x % TEAM_THREADS) * 16; }
 
-  METHOD State taken(int b) {
-    const int self = threadIdx.x % TEAM_THREADS;
-    State s;
-    pipe.go_to(turn(b));
-    pipe.wait();
-    UNROLL for (int n = 0; n < WARP_TILES; n++) {
-      const float4 o = handed.o[pipe.stage][n][self];
-      s.o[n][0] = o.x, s.o[n][1] = o.y, s.o[n][2] = o.z, s.o[n][3] = o.w;
-    }
-    const float4 ml = handed.ml[pipe.stage][self];
-    s.m[0] = ml.x, s.m[1] = ml.y, s.l[0] = ml.z, s.l[1] = ml.w;
-    give_back_slot(pipe.filled() + 8);
-    return s;
+  METHOD void hand(const State& state) {
+    wait_barrier(states.filled() + 8, states.phase ^ 1);
+    UNROLL for (int word = 0; word < STATE_WORDS; word++) put_shared(place(word), ((const float4*)&state)[word]);
+    give_back_slot(states.filled());
+    states.pass();
   }
-
-  METHOD void fold_up_to(int end, Attending& a, const Unit& unit) {
-    for (; folded < end; folded++)
-      if (folded % TEAMS) a.fold(taken(folded), unit, folded);
-  }
-  METHOD void end(const Unit& unit) {
-    before += unit.blocks - (unit.blocks + TEAMS - 1) / TEAMS;
-    folded = 0;
+  METHOD State taken() {
+    State state;
+    states.wait();
+    UNROLL for (int word = 0; word < STATE_WORDS; word++) ((float4*)&state)[word] = shared_at<float4>(place(word));
+    states.give_back<false>();
+    return state;
   }
 };
 #else
 struct Handed {};
 struct Relay {
-  METHOD Relay(Handed&) {}
-  METHOD void hand(const State&, int) {}
-  METHOD void fold_up_to(int, Attending&, const Unit&) {}
-  METHOD void end(const Unit&) {}
+  METHOD Relay(const Handed&) {}
+  METHOD void hand(const State&) {}
+  METHOD State taken() { return State(); }
 };
 #endif
 
@@ -300,13 +280,12 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
   __shared__ Meeting meetings[TEAMS];
   __shared__ Shared shared;
   __shared__ Handed handed;
-#if TEAMS > 1
-  if (threadIdx.x == 0) Pipe<HANDED, 0>(0, handed.barriers).set(TEAM_WARPS, TEAM_WARPS);
-#endif
   let_next_start();
   const int group = heads / kv_heads, head_tiles = (group + COLUMNS - 1) / COLUMNS;
-  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, step[LONGEST_UNITS] * kv_heads * head_tiles, switches};
+  const int items = kv_heads * head_tiles;  // of a unit
+  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * items, step[LONGEST_UNITS] * items, switches};
   const Results results = {out, out_stride, partial_o, partial_ml, heads};
+  Relay relay(handed);
   Incoming incoming(geometry, slots, shared);
 #if HAS_COPY_ENGINE
   if (threadIdx.x >= WORKERS) {
@@ -320,7 +299,6 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
 #endif
   Unit unit;
   Attending a;
-  Relay relay(handed);
   while (incoming.open(unit)) {
     const Columns columns(unit, step);
     await_previous();
@@ -336,17 +314,16 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
       meet_team();
       a.multiply_values(slots + incoming.wait(), meetings[own_team()]);
       incoming.done();
-      if (own_team() == 0) {
-        relay.fold_up_to(b, a, unit);
-        a.fold(a.block, unit, b);
-      } else {
-        relay.hand(a.block, b);
+      if (own_team() > 0) {
+        relay.hand(a.block);
+        continue;
       }
+      if (TEAMS > 1 && b > 0) a.fold(relay.taken(), unit, b - 1);
+      a.fold(a.block, unit, b);
     }
-    if (own_team() == 0) relay.fold_up_to(unit.blocks, a, unit);
-    relay.end(unit);
     incoming.end(unit);
     if (own_team() > 0) continue;
+    if (TEAMS > 1 && unit.blocks % 2 == 0) a.fold(relay.taken(), unit, unit.blocks - 1);
     if (SINKS && unit.chunk < 0) fold_sinks(a.total, switches, columns);
     if (unit.chunk < 0) results.put(a.total, unit, columns);
     else results.put(a.running, unit, columns);

@@ -1,5 +1,6 @@
-// What attention's four computing warps work on: units one after the other, and the halves of their blocks' pages. With a copy engine (sm_90) a fifth
-// warp's first thread brings them, queries too; before, the four copy for themselves, piece by piece, and read queries where they lie.
+// What attention's computing warps work on: units one after the other, and the halves of their blocks' pages. With a copy engine (sm_90) the first
+// thread of one warp more brings them; before, the four of the only team copy for themselves, piece by piece. Queries are read where they lie: copies of
+// them would stand behind those of pages.
 #pragma once
 #include "pages.cuh"
 #include "pipe.cuh"
@@ -10,9 +11,9 @@
 #define AHEAD (STAGES * HALF_BYTES < MOST_AHEAD_BYTES ? STAGES : MOST_AHEAD_BYTES / HALF_BYTES)
 #define MOST_AHEAD_BYTES (96 << 10)  // of pages asked for before the kernels ahead have ended: more stand in the way of the queries
 #define COLUMNS 8  // rows of one session x query heads of one kv head
-#if !HAS_COPY_ENGINE  // which teams take their pages from
+#if !HAS_COPY_ENGINE
 #undef TEAMS
-#define TEAMS 1
+#define TEAMS 1  // a ring that computing warps fill has every one of them meet
 #endif
 #define TEAM_THREADS 128
 #define TEAM_WARPS (TEAM_THREADS / 32)
@@ -118,7 +119,7 @@ struct Dealt {
   }
 };
 
-// Which team a computing thread is of; and its warp's number in there.
+// The team of a computing thread, and its warp's number in there.
 DEVICE int own_team() { return TEAMS == 1 ? 0 : threadIdx.x / TEAM_THREADS; }
 DEVICE int own_warp() { return threadIdx.x / 32 % TEAM_WARPS; }
 
@@ -141,7 +142,7 @@ struct Incoming {
   UnitPipe units;  // told to the workers where some are claimed: else they know theirs
   HalfPipe halves;
   Dealt dealt;
-  int round, halves_before;  // of the unit at hand
+  int round, halves_before;  // units and halves that lie before the unit at hand
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
       : g(g), shared(shared), units((const u8*)shared.units, shared.unit_barriers), halves(slots, shared.half_barriers), round(0), halves_before(0) {
