@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from decodepool_kernels.cuda.inputs import (
     HEADER_WORDS,
+    LONGEST_UNITS,
     MAX_ROWS,
     ROW_ARRAYS,
     UNIT_WORDS,
+    UNITS_AT,
     AttentionCut,
     StepInputs,
     StepLimits,
@@ -39,13 +41,14 @@ def zeros(count: int) -> NDArray[np.int32]:
 
 def told(words: NDArray[np.int32], runs: Sequence[Run]) -> dict[str, list[object]]:
     """Read a step as the device does."""
-    rows, wanted, units, units_at, tables_at, width, wide = words[:7].tolist()
+    rows, wanted, units, units_at, tables_at, width, wide, longest = words[:8].tolist()
     arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * MAX_ROWS].reshape(ROW_ARRAYS, MAX_ROWS)
     pages = [-(-(run.position + len(run.tokens)) // 64) for run in runs]
     return {
         "rows": arrays[:5, :rows].tolist(),
         "wanted": arrays[5:, :wanted].tolist(),
         "units": words[units_at : units_at + (units + wide) * UNIT_WORDS].tolist(),
+        "longest": [longest],
         "tables": [words[tables_at + i * width :][:n].tolist() for i, n in enumerate(pages)],
     }
 
@@ -188,6 +191,14 @@ def test_a_step_tells_whether_an_sm_gets_no_more_than_a_group_to_be_shared_by_te
     inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=0, shared_at_once=at_once))
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
     assert inputs.kind.shared == shared
+
+
+def test_units_lie_longest_first_and_those_no_other_is_longer_than_are_counted() -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=0))
+    inputs.place([Run(range(40), position, [1]) for position in (60, 1030, 511, 700)])
+    units = inputs.words[UNITS_AT:][: 7 * UNIT_WORDS].reshape(7, UNIT_WORDS)
+    assert units[:, 3].tolist() == [8, 8, 8, 8, 3, 1, 1]
+    assert inputs.words[LONGEST_UNITS] == 4
 
 
 def test_single_blocks_are_not_shared() -> None:
