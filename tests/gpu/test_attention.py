@@ -195,6 +195,23 @@ def test_q8_0_pages_give_the_bytes_of_f16_pages_that_hold_the_same(gpu: Gpu, sha
         assert alone.tobytes() == rows[position].tobytes(), position
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("f16", shape) for shape in SHAPES] + [("q8_0", SHAPES[0])], ids=str)
+def test_pages_that_teams_take_by_turns_leave_the_bytes_of_one_teams(
+    gpu: Gpu, shape: tuple[int, int, int], kind: str
+) -> None:
+    """Rows of odd and even pages, alone and more than thread blocks take at once; chunks, and rows that have none."""
+    session = Session(gpu, *shape, kind=kind)
+    rows = session.prefilled(256, range(PAGES), shared_at_once=0)
+    for positions in (*((position,) for position in POSITIONS), (1199, 1100, 1023, 960, 600, 511, 64, 5), (1190,) * 8):
+        runs = [Rows([position], range(PAGES), position) for position in positions]
+        for partial_slots in (1024, 0):
+            cut = {"blocks_at_once": 0, "shared_at_once": 10**6, "partial_slots": partial_slots}
+            found = session.probe.step(*runs, **cut)
+            assert found.tobytes() == rows[list(positions)].tobytes(), (positions, cut)
+    found = session.probe.step(Rows(range(1180, 1188), range(PAGES), 1180), blocks_at_once=0, shared_at_once=10**6)
+    assert found.tobytes() == rows[1180:1188].tobytes()
+
+
 @pytest.mark.parametrize("kind", KV_BITS)
 def test_sessions_in_one_step_do_not_meet(gpu: Gpu, kind: str) -> None:
     session = Session(gpu, 32, 8, 128, kind=kind)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.backend import LONG, CudaBackend
+from decodepool_kernels.cuda.backend import SHARED, CudaBackend
 from decodepool_kernels.cuda.device import Launch
 from decodepool_kernels.cuda.inputs import NARROW, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -90,7 +90,7 @@ def folds(rows: int, kind: StepKind, *, has_clusters: bool = True) -> set[tuple[
     return {(program(launch), launch.grid) for launch in launches if launch.name == "fold_quantise"}
 
 
-@pytest.mark.parametrize(("rows", "kind"), [(1, LONG), (2, NARROW), (3, NARROW), (4, NARROW)], ids=str)
+@pytest.mark.parametrize(("rows", "kind"), [(1, StepKind(long=True)), (2, NARROW), (3, NARROW), (4, NARROW)], ids=str)
 def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int, kind: StepKind) -> None:
     assert folds(rows, kind) == {("fold_cluster", (32, rows))}
     assert folds(rows, kind, has_clusters=False) == {("fold_quantise", (rows, 8))}
@@ -189,3 +189,19 @@ def test_attention_drops_whole_lines_of_the_slices_that_the_rotation_ahead_has_f
         assert row_bytes % LINE_BYTES == 0
         assert rows * row_bytes <= of_steps._programs._sums.size_bytes
     assert {defines(launch)["SPENT"] for _, launch in found} == {int(rows == 64)}
+
+
+@pytest.mark.parametrize(
+    ("cores", "widths"),
+    [(WHOLE_HOPPER, {1, 2, 4, 8}), (GpuCores(108, is_hopper=False), set())],
+    ids=["H200", "A100"],
+)
+def test_steps_of_few_rows_are_prepared_for_groups_that_teams_share_where_a_copy_engine_brings_pages(
+    cores: GpuCores, widths: set[int]
+) -> None:
+    of_steps = backend("Q8_0", 16, cores)
+    assert {width for width, kind in of_steps._steps if kind.shared} == widths
+    for width in widths:
+        found = [launch for launch in of_steps._launches(width, SHARED) if program(launch) == "attention"]
+        assert {(defines(launch)["TEAMS"], defines(launch)["BLOCKS"]) for launch in found} == {(2, 1)}
+        assert {launch.function.threads for launch in found} == {2 * 128 + 32}

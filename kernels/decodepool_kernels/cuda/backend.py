@@ -21,6 +21,7 @@ from decodepool_kernels.cuda.inputs import (
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
     MOST_LONG_ROWS,
+    MOST_SHARED_ROWS,
     NARROW,
     NUMBER,
     WANTED,
@@ -42,7 +43,7 @@ WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
 BOTH, WIDE = StepKind(wide=True), StepKind(narrow=False, wide=True)
-CROWDED, LONG = StepKind(crowded=True), StepKind(long=True)
+CROWDED, SHARED = StepKind(crowded=True), StepKind(shared=True)
 BRING_THREADS = 1024
 
 
@@ -133,9 +134,10 @@ class CudaBackend:
 
     def _kinds(self, width: int) -> list[StepKind]:
         crowded = [CROWDED] if width <= MOST_CROWDED_ROWS else []
-        long = [LONG] if width <= MOST_LONG_ROWS else []
+        shared = [SHARED] if width <= MOST_SHARED_ROWS and self._cut.shared_at_once else []
+        long = [replace(kind, long=True) for kind in (NARROW, *shared)] if width <= MOST_LONG_ROWS else []
         wide = [BOTH, WIDE] if width > MOST_CUT_ROWS and self._cut.wide_at_once else []
-        return [NARROW, *crowded, *long, *wide]
+        return [NARROW, *crowded, *shared, *long, *wide]
 
     def _prepared(self, width: int, kind: StepKind) -> Callable[[], None]:
         launches = self._launches(width, kind)
@@ -162,7 +164,8 @@ class CudaBackend:
     def _width(self, rows: int) -> tuple[int, StepKind]:
         """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
         width, kind = min(width for width, _ in self._steps if width >= rows), self.inputs.kind
-        return width, kind if (width, kind) in self._steps else replace(kind, crowded=False, long=False)
+        plain = replace(kind, crowded=False, shared=False, long=False)
+        return width, kind if (width, kind) in self._steps else plain
 
     @property
     def workspace_bytes(self) -> int:

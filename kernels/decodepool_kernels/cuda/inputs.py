@@ -38,14 +38,16 @@ MOST_CROWDED_ROWS = 4
 
 MOST_LONG_ROWS, FEWEST_LONG_CHUNKS = 1, 25
 """Rows of a step whose chunks a cluster a slice folds where one has so many, more than a thread block folds at once."""
+MOST_SHARED_ROWS = 8
+"""Rows of a step up to which thread blocks that would have an SM each share groups among teams."""
 
 MAX_ROWS = 512
 """Rows that any step may have."""
 HEADER_WORDS = 16
 UNIT_WORDS = 8
 ROWS, WANTED, UNITS = range(3)
-WIDE_UNITS = 6
-"""Words of the header that the host reads too."""
+WIDE_UNITS, LONGEST_UNITS = 6, 11
+"""Words of the header that the host reads too; and the units that no other is longer than, which come first."""
 NUMBER, WORDS_END, CHANGED_AT, CHANGED_END = range(7, 11)
 """The step's number, known once it begins; where its words but the tables end; the part of these that it brings."""
 BROUGHT_WORDS = 4
@@ -67,8 +69,9 @@ class StepRun(RowRun, Protocol):
 
 @dataclass(frozen=True)
 class AttentionCut:
-    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for, and
-    thread blocks of wide units that run at once, 0 where the GPU has no program for these.
+    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for,
+    thread blocks of wide units that run at once, and of units that teams share: 0 where the GPU has no program for
+    these.
     """
 
     group_heads: int
@@ -76,6 +79,7 @@ class AttentionCut:
     blocks_at_once: int
     partial_slots: int
     wide_at_once: int = 0
+    shared_at_once: int = 0
 
     @property
     def tile_rows(self) -> int:
@@ -91,12 +95,14 @@ class AttentionCut:
 @dataclass(frozen=True)
 class StepKind:
     """What a step has for attention: units for the narrow program, units for the wide one; whether those of the narrow
-    one are crowded (single blocks, of few rows and more than run at once), and whether they leave many chunks a row.
+    one are crowded (single blocks, of few rows and more than run at once) or shared (groups, no more than SMs); whether
+    they leave many chunks a row.
     """
 
     narrow: bool = True
     wide: bool = False
     crowded: bool = False
+    shared: bool = False
     long: bool = False
 
 
@@ -129,7 +135,7 @@ class StepInputs:
         self._tables = PageTables(tables.reshape(limits.rows, limits.table_width), limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
-        self._is_crowded = self._is_long = False
+        self._is_crowded = self._is_shared = self._is_long = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -151,7 +157,8 @@ class StepInputs:
     @property
     def kind(self) -> StepKind:
         """What the step last placed has for attention."""
-        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), self._is_crowded, self._is_long)
+        of_narrow = (self._is_crowded, self._is_shared, self._is_long)
+        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), *of_narrow)
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
@@ -189,6 +196,7 @@ class StepInputs:
             self._units_end = UNITS_AT + units.size + wide.size
             self.words[UNITS_AT : UNITS_AT + units.size] = units.reshape(-1)
             self.words[UNITS_AT + units.size : self._units_end] = wide.reshape(-1)
+            self.words[LONGEST_UNITS] = np.count_nonzero(units[:, 3] == units[:1, 3])
             self._unit_counts, self._cut_as = (len(units), len(wide)), cut_as
         return self._unit_counts
 
@@ -221,6 +229,8 @@ class StepInputs:
         every = _units_of_singles(singles, chunk)
         if units:
             every = np.concatenate([every, np.array(units, np.int32)])
+        groups = cut.items * int(np.count_nonzero(every[:, 3] >= GROUP_PAGES))
+        self._is_shared = chunk > 1 and row <= MOST_SHARED_ROWS and 0 < groups <= cut.shared_at_once
         found = wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
         longest_first = np.argsort(-every[:, 3], kind="stable")
         return every[longest_first], np.array(found, np.int32).reshape(-1, UNIT_WORDS)

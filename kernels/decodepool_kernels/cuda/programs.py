@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
+from decodepool_kernels.cuda.attention import COPY_ENGINE_CAPABILITY
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
@@ -34,7 +35,6 @@ from decodepool_kernels.cuda.slices import SliceSums
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
-COPY_ENGINE_CAPABILITY = 90
 OVERLAP_CAPABILITY = 90
 """From which on a kernel may start before the one ahead has ended."""
 FOLD_THREADS = 256
@@ -295,11 +295,12 @@ class Programs:
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
         sizes = (record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
-        ring = narrow_ring(*sizes, crowded=self._kind.crowded)
-        threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
+        ring = narrow_ring(*sizes, crowded=self._kind.crowded, shared=self._kind.shared)
+        copying = COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0
+        threads = record.threads * ring.teams + copying
         spent, self._spent = self._spent or Slices(), None
         deal = {"CLAIMED": int(self._has_warpgroups(rows)), "SPENT": int(spent.width > 0)}
-        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, **deal}
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TEAMS": ring.teams, **deal}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
         arguments = (*arguments, pointer(spent.sums or 0), ctypes.c_int(4 * SLICES * spent.width))
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)

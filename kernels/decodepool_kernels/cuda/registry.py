@@ -81,6 +81,11 @@ def _is_warpgroup_cut(defines: Defines) -> bool:
     return defines["COLUMN_BLOCKS"] == most or (defines["CODE_BITS"] == 16 and defines["COLUMN_BLOCKS"] < most)
 
 
+def _is_narrow_cut(defines: Defines) -> bool:
+    """Whether teams have an SM to themselves."""
+    return (defines["TEAMS"] > 1) == (defines["BLOCKS"] == 1)
+
+
 def _is_fold(defines: Defines) -> bool:
     """Whether a slice's warps, and what each holds, are those of its heads."""
     width = defines["HEADS"] * defines["HEAD_DIM"]
@@ -159,7 +164,8 @@ SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
 FOLDED_HEADS = {"HEADS": (2, 9, 128, 32), "HEAD_DIM": HEAD_DIMS, **FOLD_SWITCHES}
 FOLDS = {**ACTIVATIONS, "GROUPS": (1, 2, 3, 8, 4), "ITEMS": (4, 2, 1), **FOLDED_HEADS}
 DEALS = {"CLAIMED": (0, 1), "SPENT": (1, 0)}
-ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **DEALS, **SWITCHES}
+NARROW_CUTS = {"TEAMS": (2, 1), "BLOCKS": (1, 2, 3, 4), "STAGES": (4,)}
+ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, **NARROW_CUTS, **DEALS, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
 FEW_COLUMNS = {"MOST_ROWS": (8, 4, 2, 1), "COLUMNS": (8, 4, 2)}
@@ -210,7 +216,7 @@ KERNELS: dict[str, Kernel] = {
             {**PAGES, **APART, "EACH": (4, 1)},
         ),
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
-        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
+        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION, is_made=_is_narrow_cut),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=HOPPER),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLDED_HEADS),
         Kernel(
