@@ -127,25 +127,6 @@ def test_rows_of_8_bits_have_a_cut_for_clusters_where_it_leaves_few_of_them_idle
 
 
 @pytest.mark.parametrize(
-    ("kind", "outputs", "rows", "claimed"),
-    [
-        (EIGHT_BITS, [128256], 1, True),
-        (EIGHT_BITS, [128256], 16, True),
-        (FOUR_BITS, [128256], 16, True),
-        (EIGHT_BITS, [14336, 14336], 1, False),
-        (EIGHT_BITS, [4096, 1024, 1024], 4, False),
-    ],
-    ids=str,
-)
-def test_units_are_claimed_where_a_cluster_has_many(
-    kind: MatrixKind, outputs: list[int], rows: int, claimed: bool
-) -> None:
-    cut = cluster_cut(kind, outputs, 4096, rows, sm_count=132, shared_bytes=H200)
-    assert cut is not None
-    assert cut.claimed == claimed
-
-
-@pytest.mark.parametrize(
     ("most", "rows", "columns"), [(512, 1, 2), (512, 3, 4), (512, 8, 8), (512, 16, 16), (512, 17, 512), (64, 64, 64)]
 )
 def test_activations_of_a_small_step_have_room_for_its_rows_alone(most: int, rows: int, columns: int) -> None:

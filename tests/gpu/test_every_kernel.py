@@ -31,7 +31,7 @@ from tests.tiny.models import Tiny, write
 WIDTHS, ROWS = (2, 12), 32
 """Rows for which steps are prepared, and the most of a step: one program of products each."""
 ON_GPU = Wanted(192, 4, device="cuda", graphs=False)
-Seam = tuple[ModuleType | type, str, object]
+Seam = tuple[ModuleType, str, object]
 DRAWN_ALONE: Seam = (draws, "DRAW_CLUSTER_CAPABILITY", 0)
 SHARED_OUT: Seam = (argmax, "ARGMAX_CLUSTER_CAPABILITY", 0)
 NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
@@ -40,8 +40,6 @@ ANY_GPU: Sequence[Seam] = [
 ]
 CLUSTERED: Seam = (cluster_cuts, "LEAST_BUSY", {1: 2.0, 2: 0.0})
 """Two tiles of rows go to clusters however few units there are, one tile never."""
-CLAIMED: Sequence[Seam] = [(cluster_cuts, "FEWEST_CLAIMED_ROUNDS", 1), (Gpu, "clusters_at_once", lambda *_: 2)]
-"""Two clusters share a product's units, four each, and claim those beyond their first two."""
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
 WITHOUT_PRODUCTS = frozenset(
@@ -71,9 +69,7 @@ IN_CLUSTERS = "drawn in clusters"
 CASES = {
     "fused": Case(_tiny("Q8_0"), EVERYWHERE | FUSED | {"matmul_cluster", "matmul_warpgroup", "fold_slices", "draw"}),
     IN_CLUSTERS: Case(_tiny("Q4_0"), EVERYWHERE | FUSED | {"draw_cluster"}, seams=()),
-    "minima, sums handed on": Case(
-        _tiny("Q4_K"), K_QUANTS | FUSED, seams=[HANDED_ON, DRAWN_ALONE, CLUSTERED, *CLAIMED]
-    ),
+    "minima, sums handed on": Case(_tiny("Q4_K"), K_QUANTS | FUSED, seams=[HANDED_ON, DRAWN_ALONE, CLUSTERED]),
     "scales of 16, q8_0 pages": Case(
         _tiny("Q6_K", "qwen3", head_norms=True),
         K_QUANTS | FUSED | {"rms_norm"},

@@ -171,24 +171,6 @@ def test_slices_shared_out_over_a_cluster_have_the_bytes_of_the_program_for_ever
         assert probe.rows(range(width)).tobytes() == bytes_of, width
 
 
-@pytest.mark.parametrize(("outputs", "inputs"), [(137, 1056), (6000, 1056), (9000, 96), (20000, 96), (20000, 1056)])
-@pytest.mark.parametrize("name", ["Q8_0", "Q4_K", "Q6_K"])
-def test_units_that_clusters_claim_have_the_bytes_of_those_they_are_dealt(
-    gpu: Gpu, name: str, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed, _ = made(name, outputs, inputs)
-    probe = products(gpu, numbers(1, 16, inputs), [packed])
-    monkeypatch.setattr(programs, "prefers_clusters", lambda kind, rows: True)
-    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
-    monkeypatch.setattr(programs, "FEW_CAPABILITY", 0)
-    monkeypatch.setattr(cluster_cuts, "FEWEST_CLAIMED_ROUNDS", 1 << 20)
-    runs = [run for width in (1, 3, 8, 9, 16) for run in (range(width), range(15, 15 - width, -1))]
-    dealt = [probe.rows(run).tobytes() for run in runs]
-    monkeypatch.setattr(cluster_cuts, "FEWEST_CLAIMED_ROUNDS", 1)
-    for _ in range(3):
-        assert [probe.rows(run).tobytes() for run in runs] == dealt
-
-
 def test_many_outputs_are_cut_otherwise_and_have_the_same_bytes(gpu: Gpu) -> None:
     """20,000 outputs take 64 a block, the first 1,000 of them 32."""
     w = planes("Q8_0", 20000, 1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS, TILE_OUTPUTS
 
@@ -27,18 +27,13 @@ HELD_ROWS, PLANE_ROW_BYTES = (2, 4, 8), 64
 LEAST_BUSY = {1: 0.8, 2: 0.5}
 """Share of the clusters at work, by tiles of 8 rows, below which another program is faster."""
 FEWEST_STAGES_BESIDE_HELD = 3
-FEWEST_CLAIMED_ROUNDS = 16
-"""Units of the busiest cluster from which those beyond its first two are claimed: with fewer that costs what it evens
-out. Large units are taken where they come out even, and are not claimed.
-"""
 
 
 @dataclass(frozen=True)
 class ClusterCut:
     """How `matmul_cluster` takes up to 16 rows, `tiles` of 8 or one of `held_rows`: units of `unit_tiles` x 16 outputs
-    for a cluster of two blocks, of which a warp takes two tiles for one slice, the depth of a slice's ring, the groups
-    of a slice whose activations stay: all of them, or 0 where they come with the weights; and whether clusters claim
-    their units.
+    for a cluster of two blocks, of which a warp takes two tiles for one slice, the depth of a slice's ring, and the
+    groups of a slice whose activations stay: all of them, or 0 where they come with the weights.
     """
 
     unit_tiles: int
@@ -47,7 +42,6 @@ class ClusterCut:
     held_groups: int
     stages: int
     shared_bytes: int
-    claimed: bool = False
 
     @property
     def threads(self) -> int:
@@ -61,7 +55,7 @@ class ClusterCut:
         """Return the source's defines."""
         unit = {"CLUSTER": CLUSTER_BLOCKS, "UNIT_TILES": self.unit_tiles, "ROW_TILES": WARP_TILES}
         held = {"HELD_ROWS": self.held_rows, "HELD_GROUPS": self.held_groups}
-        return {**unit, "TILES": self.tiles, **held, "STAGES": self.stages, "CLAIMED": int(self.claimed)}
+        return {**unit, "TILES": self.tiles, **held, "STAGES": self.stages}
 
     def units(self, outputs: Sequence[int]) -> int:
         """Return the units of a product."""
@@ -96,10 +90,8 @@ def cluster_cut(
     best = min(cuts, key=lambda cut: cut.unit_tiles * cut.rounds(outputs, clusters), default=None)
     if best is None:
         return None
-    rounds = best.rounds(outputs, clusters)
-    if best.units(outputs) / (clusters * rounds) < LEAST_BUSY[best.tiles]:
-        return None
-    return replace(best, claimed=rounds >= FEWEST_CLAIMED_ROUNDS and best.unit_tiles == UNIT_TILES[0])
+    busy = best.units(outputs) / (clusters * best.rounds(outputs, clusters))
+    return best if busy >= LEAST_BUSY[best.tiles] else None
 
 
 def _cluster_cut(kind: MatrixKind, unit_tiles: int, inputs: int, rows: int, shared_bytes: int) -> ClusterCut | None:

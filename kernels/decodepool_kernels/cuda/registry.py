@@ -54,10 +54,8 @@ def _is_few_cut(defines: Defines) -> bool:
 
 def _is_cluster_cut(defines: Defines) -> bool:
     """Whether a chain's activations stay, but those of two tiles of rows may not; other kinds' never do, and have large
-    units for a few rows. Large units are not claimed.
+    units for a few rows.
     """
-    if defines["CLAIMED"] and defines["UNIT_TILES"] > UNIT_TILES[0]:
-        return False
     if defines["TILES"] > 1 and defines["HELD_ROWS"] < 8:
         return False
     if defines["GROUP_CHAINS"]:
@@ -172,7 +170,7 @@ FEW_COLUMNS = {"MOST_ROWS": (8, 4, 2, 1), "COLUMNS": (8, 4, 2)}
 FEW_CUTS = {**FEW_COLUMNS, "ROW_TILES": (2, 1), "TEAMS": (3, 2, 1), "BESIDE": (0, 1), "STAGES": (2,)}
 CLUSTER_UNITS = {"CLUSTER": (2,), "UNIT_TILES": (6, 4), "ROW_TILES": (2,)}
 CLUSTER_ROWS = {"TILES": (1, 2), "HELD_ROWS": (2, 4, 8)}
-CLUSTER_CUTS = {**CLUSTER_UNITS, **CLUSTER_ROWS, "HELD_GROUPS": (4, 0), **STAGES, "CLAIMED": (0, 1)}
+CLUSTER_CUTS = {**CLUSTER_UNITS, **CLUSTER_ROWS, "HELD_GROUPS": (4, 0), **STAGES}
 CUTS = {"TILES": (1, 2), "ROW_TILES": (1, 4, 2), **STAGES}
 
 KERNELS: dict[str, Kernel] = {

@@ -1,9 +1,8 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
-// one warp fills them all with weights, another with activations but for the first, which a slice's own warps ask for; weights are on their way before
-// the kernel ahead has ended. Where there is room for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the
-// block of the cluster that owns their outputs, where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y). Where there are many
-// units (CLAIMED) a cluster claims those beyond its first two as it comes to them, since memory does not serve all SMs alike.
+// one warp fills them all with weights, another with activations but for the first group, which the slice's own warps ask for; weights are on their
+// way before the kernel ahead has ended. Where there is room for all of a slice's activations (HELD_GROUPS) they come once for all units and stay.
+// Sums go to the block of the cluster that owns their outputs, where a warp a tile and 8 rows folds the slices in order, y = fma(acc, 2^-e, y).
 #define UNIT_OUTPUTS (16 * UNIT_TILES)
 #include "cluster.cuh"
 #include "fold.cuh"
@@ -24,57 +23,11 @@
 #define COLUMNS_BYTES (GROUP_BLOCKS * (PLANES_BYTES + SUMS_BYTES))  // of a group: planes of its blocks, then its sums
 #define SLOT_BYTES (WEIGHT_BYTES + (HELD_GROUPS ? 0 : COLUMNS_BYTES))
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
-#define FIRST_GROUPS (HELD_GROUPS ? HELD_GROUPS : STAGES)  // of a slice's activations, that there is room for at the start
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
 #define FOLDERS (OWN_TILES * TILES)  // warps that fold
 
-#define DEALT 2    // units that a cluster has by its number; all of them unless CLAIMED
-#define NUMBERS 8  // of claimed units, that some warp of the cluster may not have read: of at most STAGES + 3
-
 typedef Pipe<STAGES, SLOT_BYTES> SlicePipe;
-
-// How often units were claimed in a launch. 0 between launches.
-static __device__ u32 claims;
-
-// The units of a cluster, as each warp of its blocks meets them one after the other.
-struct Deal {
-  u32 numbers, barriers;  // of claimed units, and that they are there: addresses
-  int unit, round;
-
-  METHOD Deal(const int* numbers, const u64* barriers)
-      : numbers(shared_address(numbers)), barriers(shared_address(barriers)), unit(blockIdx.x / CLUSTER), round(0) {}
-  METHOD void set() const {
-    for (int i = 0; i < NUMBERS; i++) set_barrier(barriers + 8 * i, 1);
-  }
-  METHOD u32 there(int claimed) const { return barriers + claimed % NUMBERS * 8; }
-  METHOD u32 number(int claimed) const { return numbers + claimed % NUMBERS * 4; }
-
-  // To the next unit; one warp of a block `expects` its number. No warp is NUMBERS units behind another: to send a unit's sums is to know that those of
-  // the unit before were taken.
-  METHOD void pass(bool expects = false) {
-    if (++round < DEALT || !CLAIMED) {
-      unit += gridDim.x / CLUSTER;
-      return;
-    }
-    const int claimed = round - DEALT;
-    if (expects && (threadIdx.x & 31) == 0) arrive_expecting(there(claimed), 4);
-    wait_barrier(there(claimed), claimed / NUMBERS & 1);
-    unit = shared_at<u32>(number(claimed));
-  }
-
-  // By the warp that brings a cluster's weights, of its first block, while it is at a unit: the next one's number to both blocks. A cluster claims until
-  // it finds nothing left, and the last claim of all sets the count back: so none before the launch ahead has ended.
-  METHOD void claim_next(const Product& p) const {
-    if (!CLAIMED || blockIdx.x % CLUSTER > 0 || round + 1 < DEALT) return;
-    const int clusters = gridDim.x / CLUSTER, claimed = round + 1 - DEALT, lane = threadIdx.x & 31;
-    await_previous();
-    int next = 0;
-    if (lane == 0) next = DEALT * clusters + atomicInc(&claims, p.units() - (DEALT - 1) * clusters - 1);
-    next = __shfl_sync(~0u, next, 0);
-    if (lane < CLUSTER) send(address_in(number(claimed), lane), __int_as_float(next), address_in(there(claimed), lane));
-  }
-};
 
 // The ring of one of a block's slices; lanes that have none get the first.
 DEVICE SlicePipe pipe_of(const u8* slots, const u64* barriers, int own) {
@@ -111,12 +64,12 @@ struct Lane {
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
 // By a warp: a lane a pair of tiles. The last slot of the rings is asked for once the kernel ahead has ended: activations would come behind it.
-DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, Deal deal, int first_slice) {
+DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
   Lane own(slots, barriers, PAIRS);
   const int group = first_slice + own.slice;
   int asked = 0;
-  for (; deal.unit < p.units(); deal.pass(true)) {
-    const Unit at = p.at(deal.unit);
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
+    const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const int pairs = min(PAIRS, (part.outputs + 31) / 32 - at.tile / 2);
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
@@ -128,7 +81,6 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
         copy_run(own.pipe.slot() + own.piece * PAIR_BYTES, from, bytes, own.pipe.filled(), GOES_FIRST);
       from += SLICES * PAIR_BYTES;
       own.pipe.pass();
-      if (visit == 0) deal.claim_next(p);
     }
   }
 }
@@ -153,34 +105,47 @@ struct Source {
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
-// By one of a slice's computing warps, the `turn`th: its share of the slice's first groups, as many as there is room for. Asked for side by side, they
-// wait neither for each other nor for weights.
-DEVICE void bring_first_columns(const SlicePipe& pipe, const Held& held, const Activation& a, const Product& p, int slice, int turn) {
+// By one of a slice's computing warps: the first of all its groups. Every slice's is on its way at once, ahead of the weights that wait for the kernel
+// ahead too; one warp asks for a slice after the other.
+DEVICE void bring_first_columns(const SlicePipe& pipe, const Activation& a, const Product& p, int slice) {
+  const int block = slice * GROUP_BLOCKS, count = blocks_of(block, p.blocks);
+  const Source from(a, block);
   await_previous();
   if (!is_elected()) return;
-  for (int i = turn; i < FIRST_GROUPS && i * SLICES * GROUP_BLOCKS < p.blocks; i += SLICE_WARPS) {
-    const int block = (i * SLICES + slice) * GROUP_BLOCKS, count = blocks_of(block, p.blocks);
-    const u32 filled = HELD_GROUPS ? held.barriers + 8 * i : pipe.barriers + 16 * i;
-    arrive_expecting(filled, columns_bytes(count));
-    if (count > 0) Source(a, block).copy(HELD_GROUPS ? held.groups + i * COLUMNS_BYTES : pipe.slots + i * SLOT_BYTES + WEIGHT_BYTES, filled, count);
-  }
+  arrive_expecting(pipe.filled(), columns_bytes(count));
+  if (count > 0) from.copy(pipe.slot() + WEIGHT_BYTES, pipe.filled(), count);
 }
 
-// By a warp: a lane a slice; of activations that do not stay, all but those first ones.
-DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, Deal deal, int first_slice) {
+// By a warp: a lane a slice; all groups but each slice's first.
+DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   Lane own(slots, barriers, 1);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS;
-  for (; deal.unit < p.units(); deal.pass()) {
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     Source from(a, block);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + block, p.blocks);
-      if (deal.round > 0 || visit >= FIRST_GROUPS * SLICES * GROUP_BLOCKS) {
+      if (visit > 0 || unit >= gridDim.x / CLUSTER) {
         own.claim(columns_bytes(count));
         if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
       }
       from.advance();
       own.pipe.pass();
     }
+  }
+}
+
+// The same of activations that stay; none where no row is wanted, for nobody would wait for them, and a block may not end before its copies.
+DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
+  if (p.units() == 0) return;
+  const Lane own(slots, barriers, 1);
+  const Held held(slots, barriers, own.is_there ? own.slice : 0);
+  const int block = (first_slice + own.slice) * GROUP_BLOCKS;
+  Source from(a, block);
+  for (int i = 0; i < HELD_GROUPS; i++) {
+    const int count = blocks_of(i * SLICES * GROUP_BLOCKS + block, p.blocks);
+    if (own.is_there) arrive_expecting(held.barriers + 8 * i, columns_bytes(count));
+    if (own.is_there && count > 0) from.copy(held.groups + i * COLUMNS_BYTES, held.barriers + 8 * i, count);
+    from.advance();
   }
 }
 
@@ -252,10 +217,11 @@ struct Meeting {
 };
 
 // By one of FOLDERS warps: a tile's 8 rows of every unit, folded and put.
-DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const Product& p, Deal deal, const Activation& a, const int* logits_slots) {
+DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const Product& p, const Activation& a, const int* logits_slots) {
   const int tile = folder / TILES, n = folder % TILES, rank = blockIdx.x % CLUSTER, lane = threadIdx.x & 31;
-  while (deal.unit < p.units()) {
-    const Unit at = p.at(deal.unit);
+  const int clusters = __shfl_sync(~0u, gridDim.x / CLUSTER, 0);  // in a register: loaded where it is needed it would hold up the last fold
+  for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+    const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
     const int row = (at.row_tile + n) * 8 + 2 * (lane & 3), output = (at.tile + rank * OWN_TILES + tile) * 16 + (lane >> 2);
     const bool has_bias = part.bias != nullptr;
@@ -265,8 +231,7 @@ DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const P
       biases[e] = has_bias && output + 8 * e < part.outputs ? part.bias[output + 8 * e] : 0.f;
     }
     const int left = part.outputs - output;
-    deal.pass();
-    const float4 y = meeting.fold(a, tile, n, at.row_tile, deal.unit >= p.units());
+    const float4 y = meeting.fold(a, tile, n, at.row_tile, unit + clusters >= p.units());
     const float values[4] = {y.x, y.y, y.z, y.w};
     UNROLL for (int j = 0; j < 4; j++)
       if (to[j & 1] != nullptr && 4 * (j & 2) < left) to[j & 1][4 * (j & 2)] = has_bias ? __fadd_rn(values[j], biases[j >> 1]) : values[j];
@@ -276,13 +241,10 @@ DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const P
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(32 * (WARPS + 2 + FOLDERS), 1)
 matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
-  __shared__ u64 barriers[OWN_SLICES * (2 * STAGES + HELD_GROUPS) + 2 + CLAIMED * NUMBERS];
-  __shared__ int numbers[CLAIMED ? NUMBERS : 1];
+  __shared__ u64 barriers[OWN_SLICES * (2 * STAGES + HELD_GROUPS) + 2];
   const u32 there = shared_address(barriers + OWN_SLICES * (2 * STAGES + HELD_GROUPS));
-  const Deal deal(numbers, barriers + OWN_SLICES * (2 * STAGES + HELD_GROUPS) + 2);
   if (threadIdx.x == 0) {
     set_barrier(there, 1), set_barrier(there + 8, CLUSTER * FOLDERS);
-    if (CLAIMED) deal.set();
     for (int own = 0; own < OWN_SLICES; own++) Held(shared, barriers, own).set(), pipe_of(shared, barriers, own).set(SLICE_WARPS, HELD_GROUPS ? 1 : 2);
   }
   __syncwarp();
@@ -290,28 +252,29 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
   let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));
   const Activation a = activation_at(activation, blocks, columns);
-  const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER;
+  const int warp = __shfl_sync(~0u, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
   Meeting meeting = {shared_address(shared + OWN_SLICES * (STAGES * SLOT_BYTES + HELD_BYTES)), there, there + 8, 0};
   if (warp == WARPS) {
-    bring_weights(shared, barriers, parts, p, deal, rank * OWN_SLICES);
+    bring_weights(shared, barriers, parts, p, rank * OWN_SLICES);
   } else if (warp == WARPS + 1) {
     await_previous();
-    if (!HELD_GROUPS) bring_columns(shared, barriers, a, p, deal, rank * OWN_SLICES);
+    if (HELD_GROUPS) hold_columns(shared, barriers, a, p, rank * OWN_SLICES);
+    else bring_columns(shared, barriers, a, p, rank * OWN_SLICES);
   } else if (warp >= WARPS + 2) {
     await_previous();
-    fold_units(meeting, warp - WARPS - 2, parts, p, deal, a, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr);
+    fold_units(meeting, warp - WARPS - 2, parts, p, a, domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr);
   } else {
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
     const Held held(shared, barriers, own);
-    if (deal.unit < p.units()) bring_first_columns(pipe, held, a, p, slice, warp % SLICE_WARPS);
+    if (!HELD_GROUPS && warp % SLICE_WARPS == 0 && p.units() > 0) bring_first_columns(pipe, a, p, slice);
     __syncwarp();
-    for (Deal own_deal = deal; own_deal.unit < p.units(); own_deal.pass()) {
-      const u32 offset = code_offset(parts.part[p.at(own_deal.unit).part].zero);
+    for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
+      const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
       for (int first = 0, visit = 0; first < blocks; first += SLICES * GROUP_BLOCKS, visit++) {
         const int left = blocks - first - slice * GROUP_BLOCKS;
-        if (HELD_GROUPS && own_deal.round == 0) wait_barrier(held.barriers + 8 * visit, 0);
+        if (HELD_GROUPS && unit < clusters) wait_barrier(held.barriers + 8 * visit, 0);
         pipe.wait();
         const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
         const u8* columns_at = HELD_GROUPS ? shared + OWN_SLICES * STAGES * SLOT_BYTES + own * HELD_BYTES + visit * COLUMNS_BYTES : slot + WEIGHT_BYTES;
