@@ -238,8 +238,8 @@ def test_units_that_are_claimed_leave_the_bytes_of_rows_alone_step_after_step(
 
 @pytest.mark.parametrize("kind", KV_BITS)
 def test_units_are_claimed_once_each_however_many_launches_there_were(gpu: Gpu, kind: str) -> None:
-    """Two layers of few heads, so that what lies between finds room and the second begins beside the first; rows of two
-    steps differ, so that a unit that nobody takes in one shows what the other left.
+    """More launches than thread blocks: a count that drifts by one a launch loses a unit at last. Rows of two steps
+    differ, so that a unit that nobody takes in one shows what the other left.
     """
     heads, kv_heads, dim = 8, 8, 128
     widths = {"q": heads * dim, "k": kv_heads * dim, "v": kv_heads * dim}

@@ -248,26 +248,6 @@ def test_a_product_beside_another_waits_for_their_activation(gpu: Gpu, read: int
         assert probe.rows([row]).tobytes() == rows[row].tobytes(), row
 
 
-def test_a_product_that_ran_beside_another_has_not_ended_before_it(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU as small as is told here the first takes several times as long as the second, which SMs beyond run."""
-    monkeypatch.setattr(gpu, "sm_count", 16)
-    first, last, x = made("Q4_K", 5120, 4096)[0], made("Q6_K", 32, 4096)[0], numbers(1, 16, 4096)
-
-    def normed(*others: PackedMatrix) -> Probe:
-        matrices = {str(i): matrix for i, matrix in enumerate((first, *others))}
-
-        def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
-            found = [g.matmul(t["x"], Matrix(name, m.inputs, m.outputs)) for name, m in matrices.items()]
-            return g.norm(found[0], Vector("w", first.outputs), 1e-5)
-
-        vectors = {"w": np.ones(first.outputs, np.float32)}
-        return Probe(gpu, {"x": x}, build, matrices=matrices, vectors=vectors, graphs=True)
-
-    beside, alone = normed(last), normed()
-    for row in range(16):
-        assert beside.rows([row]).tobytes() == alone.rows([row]).tobytes(), row
-
-
 @pytest.mark.parametrize("outputs", [137, 4200])
 @pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_K", "F16"])
 def test_few_rows_products_wait_for_the_norm_that_lets_them_start(
