@@ -131,7 +131,7 @@ class _Step:
                 self.uses.append((source.reads, (*source.writes, found)))
                 source = source.again
             self.uses.append(((found,), [results[index] for index in alike if results]))
-        self._taken = (found,) if len(made) == 1 else ()
+        self._taken = tuple(made.values()) if len(made) == 1 else ()
 
     def _floats(self, elements: int) -> Buffer:
         return Buffer(4 * round_up(elements, BLOCK_INPUTS) * self._rows)
