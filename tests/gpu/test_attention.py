@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -196,16 +197,16 @@ def test_q8_0_pages_give_the_bytes_of_f16_pages_that_hold_the_same(gpu: Gpu, sha
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("f16", shape) for shape in SHAPES] + [("q8_0", SHAPES[0])], ids=str)
-def test_pages_that_teams_take_by_turns_leave_the_bytes_of_one_teams(
+def test_pages_that_teams_take_by_turns_leave_the_bytes_of_one_team_and_of_many_rows(
     gpu: Gpu, shape: tuple[int, int, int], kind: str
 ) -> None:
     """Rows of odd and even pages, alone and more than thread blocks take at once; chunks, and rows that have none."""
     session = Session(gpu, *shape, kind=kind)
-    rows = session.prefilled(256, range(PAGES), shared_at_once=0)
+    rows = session.prefilled(256, range(PAGES))
     for positions in (*((position,) for position in POSITIONS), (1199, 1100, 1023, 960, 600, 511, 64, 5), (1190,) * 8):
         runs = [Rows([position], range(PAGES), position) for position in positions]
-        for partial_slots in (1024, 0):
-            cut = {"blocks_at_once": 0, "shared_at_once": 10**6, "partial_slots": partial_slots}
+        for partial_slots, shared_at_once in product((1024, 0), (10**6, 0)):
+            cut = {"blocks_at_once": 0, "shared_at_once": shared_at_once, "partial_slots": partial_slots}
             found = session.probe.step(*runs, **cut)
             assert found.tobytes() == rows[list(positions)].tobytes(), (positions, cut)
     found = session.probe.step(Rows(range(1180, 1188), range(PAGES), 1180), blocks_at_once=0, shared_at_once=10**6)
