@@ -136,7 +136,8 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
   }
 }
 
-// The same of activations that stay, of which it brings all; none where no row is wanted, for nobody would wait for them, and a block may not end before its copies.
+// The same of activations that stay, but all of them; none where no row is wanted, for nobody would wait for them, and a block may not end before its
+// copies.
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   if (p.units() == 0) return;
   const Lane own(slots, barriers, 1);
