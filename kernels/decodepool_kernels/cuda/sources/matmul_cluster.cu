@@ -105,8 +105,8 @@ struct Source {
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
-// By one of a slice's computing warps: the first of its groups. So those of all slices are on their way at once, ahead of the weights that wait for the
-// same kernel; one warp would ask for a slice's after the other's.
+// By one of a slice's computing warps: the first of its groups. So those of all slices are on their way at once, ahead of the weights that wait for
+// the same kernel; one warp would ask for a slice's after the other's.
 DEVICE void bring_first_columns(const SlicePipe& pipe, const Activation& a, const Product& p, int slice) {
   const int block = slice * GROUP_BLOCKS, count = blocks_of(block, p.blocks);
   const Source from(a, block);
