@@ -105,18 +105,20 @@ struct Source {
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
-// By one of a slice's computing warps: the first of all its groups. Every slice's is on its way at once, ahead of the weights that wait for the kernel
-// ahead too; one warp asks for a slice after the other.
+// By one of a slice's computing warps: the first of its groups. So those of all slices are on their way at once, ahead of the weights that wait for
+// the same kernel; one warp would ask for a slice's after the other's.
 DEVICE void bring_first_columns(const SlicePipe& pipe, const Activation& a, const Product& p, int slice) {
   const int block = slice * GROUP_BLOCKS, count = blocks_of(block, p.blocks);
   const Source from(a, block);
   await_previous();
-  if (!is_elected()) return;
-  arrive_expecting(pipe.filled(), columns_bytes(count));
-  if (count > 0) from.copy(pipe.slot() + WEIGHT_BYTES, pipe.filled(), count);
+  if (is_elected()) {
+    arrive_expecting(pipe.filled(), columns_bytes(count));
+    if (count > 0) from.copy(pipe.slot() + WEIGHT_BYTES, pipe.filled(), count);
+  }
+  __syncwarp();
 }
 
-// By a warp: a lane a slice; all groups but each slice's first.
+// By a warp, a lane a slice: all groups but those first ones.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   Lane own(slots, barriers, 1);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS;
@@ -134,7 +136,8 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
   }
 }
 
-// The same of activations that stay; none where no row is wanted, for nobody would wait for them, and a block may not end before its copies.
+// The same of activations that stay, but all of them; none where no row is wanted, for nobody would wait for them, and a block may not end before its
+// copies.
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   if (p.units() == 0) return;
   const Lane own(slots, barriers, 1);
@@ -268,7 +271,6 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     SlicePipe pipe = pipe_of(shared, barriers, own);
     const Held held(shared, barriers, own);
     if (!HELD_GROUPS && warp % SLICE_WARPS == 0 && p.units() > 0) bring_first_columns(pipe, a, p, slice);
-    __syncwarp();
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};
