@@ -13,6 +13,7 @@ from decodepool_sizing.gpus import GPU, find_gpu
 from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
+from decodepool_sizing.matrix_types import step_types
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import gpu_refusals, run_kv_types
@@ -156,7 +157,8 @@ def _demand(
             f"--kv-type: heads of this model cannot be kept as {kv_type}; possible are {', '.join(possible)}"
         )
     weights = weight_bytes(shape, model.header.tensors, kind)
-    return Demand(shape, weights, context, kv_type, sessions, reserve, STEP_ROWS[kind])
+    types = step_types(shape, model.header.tensors)
+    return Demand(shape, weights, context, kv_type, sessions, reserve, STEP_ROWS[kind], types=types)
 
 
 def _refusals(kv_type: KVType, target: Target) -> list[str]:

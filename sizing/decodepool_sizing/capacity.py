@@ -19,6 +19,7 @@ from decodepool_sizing.devices import DeviceMemory, GpuCores
 from decodepool_sizing.errors import BadDemand, CannotFit, ContextTooLong
 from decodepool_sizing.gpu_workspace import gpu_workspace_bytes
 from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
+from decodepool_sizing.matrix_types import UNIFORM, StepTypes
 from decodepool_sizing.quantities import exact_bytes, format_bytes
 from decodepool_sizing.session_bytes import page_bytes, session_bytes
 from decodepool_sizing.shape import ModelShape
@@ -65,7 +66,7 @@ class CapacityPlan:
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What is asked of a device: everything of a plan but the device itself. `cores` are the GPU's that it is asked of;
-    None asks a CPU.
+    None asks a CPU. `types` decide a little of a GPU's workspace.
     """
 
     shape: ModelShape
@@ -76,6 +77,7 @@ class Demand:
     cache_reserve_bytes: int | None = None
     max_step_rows: int = STEP_ROWS["cpu"]
     cores: GpuCores | None = None
+    types: StepTypes = UNIFORM
 
     def on(self, device: DeviceMemory) -> Demand:
         """Return what is asked of one device."""
@@ -96,7 +98,7 @@ class Demand:
         """Bytes of one step."""
         if self.cores is None:
             return workspace_bytes(self.shape, self.max_step_rows)
-        return gpu_workspace_bytes(self.shape, self.cores, self.context_tokens, self.max_step_rows)
+        return gpu_workspace_bytes(self.shape, self.cores, self.context_tokens, self.max_step_rows, self.types)
 
     @property
     def fixed_bytes(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Annotated, Any, get_args
 
@@ -23,6 +23,7 @@ from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.layers import LayerShape
 from decodepool_sizing.loaded_tensors import weight_bytes
+from decodepool_sizing.matrix_types import MATRICES, MOST_MIXTURES, UNIFORM, StepTypes, step_types
 from decodepool_sizing.shape import ModelShape, read_shape
 from decodepool_sizing.support import refusals
 
@@ -39,6 +40,13 @@ _SHAPE = TypeAdapter(ModelShape)
 _LAYERS = TypeAdapter(tuple[LayerShape, ...])
 _RUNS = TypeAdapter(tuple[tuple[_COUNT, _COUNT], ...])
 _AMOUNTS = TypeAdapter(dict[DeviceKind, _COUNT])
+_MIXTURES = TypeAdapter(
+    Annotated[
+        tuple[Annotated[tuple[str, ...], Field(min_length=len(MATRICES), max_length=len(MATRICES))], ...],
+        Field(min_length=1),
+    ]
+)
+_MIXTURE_OF_BLOCKS = TypeAdapter(tuple[Annotated[int, Field(ge=0, lt=MOST_MIXTURES)], ...])
 _REFUSALS = TypeAdapter(dict[DeviceKind, tuple[str, ...]])
 
 
@@ -59,6 +67,7 @@ class ModelFacts:
     file_bytes: int
     digest: str
     quantization: str
+    types: StepTypes = UNIFORM
 
     def to_json(self) -> str:
         """Return a line of JSON of at most `MAX_JSON_BYTES` bytes; BadModelFile for a model too irregular for that."""
@@ -75,6 +84,7 @@ class ModelFacts:
             "shape": shape,
             "layerKinds": _LAYERS.dump_python(tuple(kinds), mode="json", exclude_defaults=True),
             "layerRuns": runs,
+            **({} if self.types == UNIFORM else {"types": asdict(self.types)}),
         }
         text = json.dumps(written, separators=(",", ":"), sort_keys=True)
         if len(text) > MAX_JSON_BYTES:
@@ -106,7 +116,16 @@ class ModelFacts:
             file_bytes=int(written["fileBytes"]),
             digest=str(written["digest"]),
             quantization=str(written["quantization"]),
+            types=_read_types(written["types"]) if "types" in written else UNIFORM,
         )
+
+
+def _read_types(written: Any) -> StepTypes:
+    return StepTypes(
+        _MIXTURES.validate_python(written["mixtures"]),
+        str(written["output"]),
+        _MIXTURE_OF_BLOCKS.validate_python(written.get("blocks", ())),
+    )
 
 
 def read_facts(reader: Reader, sha256: str | None = None) -> ModelFacts:
@@ -125,6 +144,7 @@ def read_facts(reader: Reader, sha256: str | None = None) -> ModelFacts:
         file_bytes=header.file_bytes,
         digest=f"sha256:{sha256 or _header_digest(reader, header)}",
         quantization=_quantization(header),
+        types=step_types(shape, header.tensors),
     )
 
 

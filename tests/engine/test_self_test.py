@@ -75,3 +75,10 @@ def test_a_device_that_computes_nothing_is_told() -> None:
     engine.step = lambda spans: [None] * len(spans)  # type: ignore[method-assign]
     with pytest.raises(GpuFault, match="a GPU: every logit is the same number"):
         require_same_bits(engine, "a GPU")
+
+
+def test_a_model_whose_logits_are_not_finite_is_not_the_devices_fault() -> None:
+    engine = Rows(pages=100, slots=40)
+    engine.step = lambda spans: [None] * len(spans)  # type: ignore[method-assign]
+    engine.logits = lambda slot: np.full(97, np.nan, np.float32)  # type: ignore[method-assign]
+    require_same_bits(engine, "a GPU")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from decodepool_kernels.cuda.backend import CudaBackend, Settings
-from decodepool_kernels.cuda.device import Function
+from decodepool_kernels.cuda.device import Function, Launch
 from decodepool_kernels.cuda.formats import repacked_kind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.pages import KvPages
@@ -24,7 +24,9 @@ SHARED_BYTES = 232_448
 
 
 class CountingGpu:
-    """Gives out addresses. `has_clusters` is off where no group of its SMs has room for a cluster."""
+    """Gives out addresses, notes what is `launched`. `has_clusters` is off where no group of its SMs has room for a
+    cluster.
+    """
 
     def __init__(self, cores: GpuCores, *, has_clusters: bool = True) -> None:
         self.sm_count, self.capability, self.shared_bytes = (
@@ -33,6 +35,7 @@ class CountingGpu:
             SHARED_BYTES,
         )
         self.taken_bytes, self._has_clusters = 0, has_clusters
+        self.launched: list[Launch] = []
 
     def clusters_at_once(self, _: Function, blocks: int) -> int:
         return self.sm_count // blocks if self._has_clusters else 0
@@ -43,6 +46,9 @@ class CountingGpu:
 
     def pinned(self, words: int) -> NDArray[np.int32]:
         return np.zeros(words, np.int32)
+
+    def launch(self, launch: Launch) -> None:
+        self.launched.append(launch)
 
     def mark(self) -> object: ...
     def captured(self, launches: object) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from decodepool_kernels.arena import place
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.backend import upload_weights
 from decodepool_kernels.cuda.device import Gpu, Launch
-from decodepool_kernels.cuda.inputs import MAX_ROWS, StepInputs, StepLimits
+from decodepool_kernels.cuda.inputs import MAX_ROWS, NARROW, StepInputs, StepKind, StepLimits
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import PackedMatrix, pack_float
@@ -42,8 +42,8 @@ class Rows:
 
 class Probe:
     """Runs a graph whose inputs are tables of vectors: a row's token picks the same line of every table. `placed` are
-    matrices that are on the device already; `captured`, where there is no attention, has a step's kernels follow each
-    other as closely as an engine's do.
+    matrices that are on the device already. `graphs`: each step is one, whose launches follow each other as closely as
+    they may; those that the host asks for one by one hardly meet.
     """
 
     def __init__(
@@ -57,10 +57,9 @@ class Probe:
         vectors: Mapping[str, Floats] | None = None,
         pages: KvPages | None = None,
         fused: bool = True,
-        captured: bool = False,
+        graphs: bool = False,
     ) -> None:
-        self.gpu, self._captured = gpu, captured
-        self._graphs: dict[int, Callable[[], None]] = {}
+        self.gpu, self._has_graphs = gpu, graphs
         tables = {f"input {name}": pack_float("F32", table) for name, table in inputs.items()}
         weights = upload_weights(gpu, {**tables, **(matrices or {})}, vectors or {})
         weights = replace(weights, matrices={**weights.matrices, **(placed or {})})
@@ -82,6 +81,7 @@ class Probe:
         self._placement = place([(record.reads, record.writes) for record in records])
         self._arena = gpu.allocate(self._placement.size_bytes)
         self._programs = Programs(gpu, KernelLibrary(gpu), records, self._placement, self._arena)
+        self._graphs: dict[tuple[int, StepKind], Callable[[], None]] = {}
 
     def _constant(self, array: NDArray[np.float64]) -> int:
         address = self.gpu.allocate(array.nbytes)
@@ -89,9 +89,9 @@ class Probe:
         self.gpu.synchronize()
         return address
 
-    def launches(self, rows: int, *, wide: bool = False, narrow: bool = True, crowded: bool = False) -> list[Launch]:
+    def launches(self, rows: int, kind: StepKind = NARROW) -> list[Launch]:
         """Return the launches of a step prepared for `rows` rows."""
-        return self._programs.launches(rows, wide=wide, narrow=narrow, crowded=crowded)
+        return self._programs.launches(rows, kind)
 
     def step(self, *runs: Rows, width: int | None = None, **cut: int) -> Floats:
         """Run one step, prepared for `width` rows, with attention cut as told; return the tensor's rows."""
@@ -99,22 +99,21 @@ class Probe:
         count = sum(len(run.tokens) for run in runs)
         for part in inputs.place(runs):
             self.gpu.upload(self._step + 4 * part.start, inputs.words[part.start : part.stop])
-        needed = {"wide": inputs.has_wide_units, "narrow": inputs.has_narrow_units, "crowded": inputs.has_crowded_units}
-        if self._captured:
-            self._graph(width or count)()
-        else:
-            for launch in self.launches(width or count, **needed):
-                self.gpu.launch(launch)
+        self._run(width or count, inputs.kind)
         stride = -(-self._tensor.width // 32) * 32
         found = np.empty((count, stride), np.float32)
         self.gpu.download(found, self._arena + self._placement.offsets[self._out])
         self.gpu.synchronize()
         return found[:, : self._tensor.width]
 
-    def _graph(self, rows: int) -> Callable[[], None]:
-        if rows not in self._graphs:
-            self._graphs[rows] = self.gpu.captured(self.launches(rows))
-        return self._graphs[rows]
+    def _run(self, rows: int, kind: StepKind) -> None:
+        if not self._has_graphs:
+            for launch in self.launches(rows, kind):
+                self.gpu.launch(launch)
+            return
+        if (rows, kind) not in self._graphs:
+            self._graphs[rows, kind] = self.gpu.captured(self.launches(rows, kind))
+        self._graphs[rows, kind]()
 
     def rows(self, tokens: Sequence[int], width: int | None = None) -> Floats:
         """Run one step of rows that have nothing to do with positions."""

@@ -54,6 +54,23 @@ def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int, cro
         assert wide.shared_bytes <= 223 << 10
 
 
+@pytest.mark.parametrize("shared_bytes", [H200, 99 << 10])
+@pytest.mark.parametrize("kv_bits", KV_BITS.values())
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+def test_a_ring_that_teams_share_fits_an_sm_and_a_slot_is_always_the_same_teams(
+    head_dim: int, kv_bits: int, shared_bytes: int
+) -> None:
+    ring = narrow_ring(head_dim, kv_bits, shared_bytes, shared=True)
+    if ring.teams == 1:
+        assert shared_bytes < H200
+        assert ring == narrow_ring(head_dim, kv_bits, shared_bytes)
+        return
+    own_bytes = 2 * 8 * 4 * (head_dim + 16) + 2 * 2048 * (1 + -(-head_dim // 64)) + (5 << 10)
+    assert (ring.blocks, ring.teams) == (1, 2)
+    assert ring.stages % 4 == 0
+    assert ring.shared_bytes + own_bytes <= shared_bytes
+
+
 @pytest.mark.parametrize("outputs", [137, 4096, 28672, 128256])
 @pytest.mark.parametrize("rows", [24, 32, 48, 64, 96, 128, 192, 256, 384, 512])
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -32,17 +32,18 @@ def drawn(gpu: Gpu, logits: NDArray[np.float32], draws: Sequence[Draw]) -> list[
     largest = logits.argmax(1)
     answers = np.zeros((rows, ANSWER_WORDS), np.int32)
     answers[:, 0], answers[:, 1] = largest, logits[np.arange(rows), largest].view(np.int32)
-    places = (gpu.place(answers), gpu.place(words), gpu.allocate(4 * rows))
+    last_tokens = largest[::-1].astype(np.int32)
+    places = (gpu.place(answers), gpu.place(words), gpu.place(last_tokens))
     source = LogitsSource(gpu.place(logits[::-1]), vocabulary, vocabulary, *places)
-    drawing = Draws(gpu, KernelLibrary(gpu), source, rows)
-    drawing.bring([device_draw(draw) for draw in draws])
+    drawing = Draws(gpu, KernelLibrary(gpu), source)
+    drawing.ask(0, [device_draw(draw) for draw in draws])
     drawing.draw(rows)
     gpu.download(answers, source.answers)
-    last_tokens = np.empty(rows, np.int32)
     gpu.download(last_tokens, source.last_tokens)
     gpu.synchronize()
     found: list[int] = answers[:, 2].tolist()
-    assert last_tokens[::-1].tolist() == [0 if device_draw(d) is None else t for d, t in zip(draws, found, strict=True)]
+    wanted = [best if device_draw(d) is None else t for d, t, best in zip(draws, found, largest, strict=True)]
+    assert last_tokens[::-1].tolist() == wanted
     return found
 
 

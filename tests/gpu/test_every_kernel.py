@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
-from decodepool_kernels.cuda import backend, cluster_cuts, draws, products, programs
+from decodepool_kernels.cuda import argmax, backend, cluster_cuts, draws, products, programs
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.registry import KERNELS
@@ -33,6 +33,7 @@ WIDTHS, ROWS = (2, 12), 32
 ON_GPU = Wanted(192, 4, device="cuda", graphs=False)
 Seam = tuple[ModuleType, str, object]
 DRAWN_ALONE: Seam = (draws, "DRAW_CLUSTER_CAPABILITY", 0)
+SHARED_OUT: Seam = (argmax, "ARGMAX_CLUSTER_CAPABILITY", 0)
 NO_WARPGROUPS: Seam = (programs, "WARPGROUP_CAPABILITY", 0)
 ANY_GPU: Sequence[Seam] = [
     (programs, capability, 0) for capability in ("WARPGROUP_CAPABILITY", "FEW_CAPABILITY", "PRODUCT_CLUSTER_CAPABILITY")
@@ -41,7 +42,9 @@ CLUSTERED: Seam = (cluster_cuts, "LEAST_BUSY", {1: 2.0, 2: 0.0})
 """Two tiles of rows go to clusters however few units there are, one tile never."""
 HANDED_ON: Seam = (products, "FEWEST_SLICES", 0)
 
-WITHOUT_PRODUCTS = frozenset({"repack", "embed", "rope_table", "attention", "attention_wide", "argmax"})
+WITHOUT_PRODUCTS = frozenset(
+    {"repack", "bring", "embed", "rope_table", "attention", "attention_wide", "argmax_cluster"}
+)
 EVERYWHERE = WITHOUT_PRODUCTS | {"matmul"}
 K_QUANTS = WITHOUT_PRODUCTS | {"matmul_few", "matmul_cluster", "matmul_warpgroup"}
 FUSED = frozenset({"norm_quantise", "rope_append", "fold_quantise", "fold_cluster", "swiglu_quantise"})
@@ -79,7 +82,9 @@ CASES = {
         _tiny("Q2_K"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[*ANY_GPU, DRAWN_ALONE]
     ),
     "no wgmma": Case(
-        _tiny("Q4_1"), EVERYWHERE | FUSED | {"matmul_wide", "fold_slices"}, seams=[NO_WARPGROUPS, DRAWN_ALONE]
+        _tiny("Q4_1"),
+        (EVERYWHERE - {"argmax_cluster"}) | FUSED | {"argmax", "matmul_wide", "fold_slices"},
+        seams=[NO_WARPGROUPS, DRAWN_ALONE, SHARED_OUT],
     ),
     "one operation a launch": Case(
         _tiny("F16"),
@@ -99,6 +104,17 @@ OF_NO_MODEL = frozenset({"read_words"})
 
 def test_the_cases_launch_every_kernel_there_is() -> None:
     assert frozenset.union(OF_NO_MODEL, *(case.kernels for case in CASES.values())) == frozenset(KERNELS)
+
+
+def test_what_is_fused_is_exact_against_operations_that_a_step_of_one_a_launch_is_made_of() -> None:
+    left, plain = set(FUSED), set[str]()
+    while left:
+        kernel = left.pop()
+        twins = set(KERNELS[kernel].twins)
+        assert twins, kernel
+        plain |= twins - FUSED
+        left |= twins & FUSED
+    assert plain <= CASES["one operation a launch"].kernels
 
 
 @pytest.fixture

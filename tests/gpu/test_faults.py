@@ -107,6 +107,16 @@ def test_a_driver_that_shows_no_gpu_is_told_with_what_to_look_at(
         Gpu()
 
 
+@pytest.mark.parametrize("name", ["CUDA_ERROR_INVALID_DEVICE", "CUDA_ERROR_NO_DEVICE"])
+def test_a_driver_that_starts_without_a_device_is_told_with_what_to_look_at(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "cuInit", lambda flags: (SUCCESS,))
+    monkeypatch.setattr(driver, "cuDeviceGet", lambda ordinal: (getattr(driver.CUresult, name), None))
+    with pytest.raises(GpuFault, match=rf"^the NVIDIA driver started and has no GPU 0 \({name}\): .*nvidia-smi -L"):
+        Gpu()
+
+
 def test_memory_that_is_refused_is_told_with_what_was_asked_and_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "cuMemAlloc", lambda size: (driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY, None))
     monkeypatch.setattr(driver, "cuMemGetInfo", lambda: (SUCCESS, 1000, 24 << 30))

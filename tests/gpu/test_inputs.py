@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from decodepool_kernels.cuda.inputs import (
     HEADER_WORDS,
+    LONGEST_UNITS,
     MAX_ROWS,
     ROW_ARRAYS,
     UNIT_WORDS,
+    UNITS_AT,
     AttentionCut,
     StepInputs,
     StepLimits,
@@ -39,13 +41,14 @@ def zeros(count: int) -> NDArray[np.int32]:
 
 def told(words: NDArray[np.int32], runs: Sequence[Run]) -> dict[str, list[object]]:
     """Read a step as the device does."""
-    rows, wanted, units, units_at, tables_at, width, wide = words[:7].tolist()
+    rows, wanted, units, units_at, tables_at, width, wide, longest = words[:8].tolist()
     arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * MAX_ROWS].reshape(ROW_ARRAYS, MAX_ROWS)
     pages = [-(-(run.position + len(run.tokens)) // 64) for run in runs]
     return {
         "rows": arrays[:5, :rows].tolist(),
         "wanted": arrays[5:, :wanted].tolist(),
         "units": words[units_at : units_at + (units + wide) * UNIT_WORDS].tolist(),
+        "longest": [longest],
         "tables": [words[tables_at + i * width :][:n].tolist() for i, n in enumerate(pages)],
     }
 
@@ -149,7 +152,7 @@ def test_a_step_tells_which_programs_of_attention_it_needs(
 ) -> None:
     inputs = StepInputs(zeros, LIMITS, CUT)
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
-    assert (inputs.has_narrow_units, inputs.has_wide_units) == (narrow, wide)
+    assert (inputs.kind.narrow, inputs.kind.wide) == (narrow, wide)
 
 
 @pytest.mark.parametrize(
@@ -166,4 +169,58 @@ def test_a_step_tells_whether_few_rows_have_more_single_blocks_than_run_at_once(
 ) -> None:
     inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=64))
     inputs.place([Run(range(40), position, range(count)) for count, position in runs])
-    assert inputs.has_crowded_units == crowded
+    assert inputs.kind.crowded == crowded
+
+
+@pytest.mark.parametrize(
+    ("runs", "blocks_at_once", "long"),
+    [
+        pytest.param([(1, 1535)], 264, False, id="as many as a block a slice folds in one round"),
+        pytest.param([(1, 1536)], 264, True, id="one more"),
+        pytest.param([(1, 1536)], 16, False, id="crowded ones"),
+        pytest.param([(1, 2500)], 16, False, id="as many blocks in groups"),
+        pytest.param([(1, 1536), (1, 0)], 264, False, id="beside another row"),
+        pytest.param([(8, 1536)], 264, False, id="a run of several rows"),
+    ],
+)
+def test_a_step_tells_whether_its_one_row_has_many_chunks(
+    runs: Sequence[tuple[int, int]], blocks_at_once: int, long: bool
+) -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=blocks_at_once))
+    inputs.place([Run(range(40), position, range(count)) for count, position in runs])
+    assert inputs.kind.long == long
+
+
+@pytest.mark.parametrize(
+    ("runs", "at_once", "shared"),
+    [
+        pytest.param([(1, 1030)], 4, True, id="two groups and a page of two kv heads"),
+        pytest.param([(1, 1030)], 3, False, id="one more than run at once"),
+        pytest.param([(1, 1030)], 0, False, id="no program for them"),
+        pytest.param([(1, 60)], 4, False, id="no whole group"),
+        pytest.param([(1, 520)] * 8, 16, True, id="a group each of many rows"),
+        pytest.param([(1, 520)] * 9, 32, False, id="of more rows"),
+        pytest.param([(8, 520)], 8, True, id="a run of some rows, two a unit"),
+        pytest.param([(1, 1030), (9, 60)], 4, False, id="beside a long run"),
+    ],
+)
+def test_a_step_tells_whether_an_sm_gets_no_more_than_a_group_to_be_shared_by_teams(
+    runs: Sequence[tuple[int, int]], at_once: int, shared: bool
+) -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=0, shared_at_once=at_once))
+    inputs.place([Run(range(40), position, range(count)) for count, position in runs])
+    assert inputs.kind.shared == shared
+
+
+def test_units_lie_longest_first_and_those_no_other_is_longer_than_are_counted() -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=0))
+    inputs.place([Run(range(40), position, [1]) for position in (60, 1030, 511, 700)])
+    units = inputs.words[UNITS_AT:][: 7 * UNIT_WORDS].reshape(7, UNIT_WORDS)
+    assert units[:, 3].tolist() == [8, 8, 8, 8, 3, 1, 1]
+    assert inputs.words[LONGEST_UNITS] == 4
+
+
+def test_single_blocks_are_not_shared() -> None:
+    inputs = StepInputs(zeros, LIMITS, replace(CUT, shared_at_once=132))
+    inputs.place([Run(range(40), 1030, [1])])
+    assert not inputs.kind.shared

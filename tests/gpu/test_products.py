@@ -69,7 +69,6 @@ def products(
     *,
     read: int = 0,
     fused: bool = True,
-    captured: bool = False,
     bias: Floats | None = None,
 ) -> Probe:
     """Return a probe of products of one tensor, the one to be read by its index."""
@@ -79,8 +78,9 @@ def products(
         return [g.matmul(t["x"], Matrix(str(i), m.inputs, m.outputs), handle) for i, m in enumerate(matrices)][read]
 
     vectors = {} if bias is None else {"b": np.concatenate([bias, np.zeros(-len(bias) % 32, np.float32)])}
-    by_index = {str(i): m for i, m in enumerate(matrices)}
-    return Probe(gpu, {"x": x}, build, matrices=by_index, vectors=vectors, fused=fused, captured=captured)
+    return Probe(
+        gpu, {"x": x}, build, matrices={str(i): m for i, m in enumerate(matrices)}, vectors=vectors, fused=fused
+    )
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
@@ -224,21 +224,70 @@ def test_few_rows_products_beside_each_other_have_the_bytes_of_each_alone(gpu: G
     assert together.rows(range(4)).tobytes() == alone.rows(range(4)).tobytes()
 
 
+SLOW = {"slow": pack_float("F32", numbers(8, 4096, 1024, spread=0.03))}
+"""A product that takes long on a few SMs: what comes behind it is asked for early, and has to wait."""
+
+
+def slow(g: Graph, x: Tensor) -> Tensor:
+    return g.matmul(x, Matrix("slow", 1024, 4096))
+
+
+@pytest.mark.parametrize("read", range(2))
+def test_a_product_beside_another_waits_for_their_activation(gpu: Gpu, read: int) -> None:
+    """Each row is another activation: what was there before it is the last one's."""
+    matrices, x = [made("Q4_K", 5120, 4096)[0], made("Q6_K", 1024, 4096)[0]], numbers(1, 16, 1024)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        y = slow(g, t["x"])
+        return [g.matmul(y, Matrix(str(i), m.inputs, m.outputs)) for i, m in enumerate(matrices)][read]
+
+    placed = {str(i): matrix for i, matrix in enumerate(matrices)}
+    probe = Probe(gpu, {"x": x}, build, matrices={**SLOW, **placed}, graphs=True)
+    rows = probe.rows(range(4))
+    for row in (0, 1, 2, 3, 1, 0):
+        assert probe.rows([row]).tobytes() == rows[row].tobytes(), row
+
+
+@pytest.mark.parametrize("outputs", [137, 4200])
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_K", "F16"])
+def test_few_rows_products_wait_for_the_norm_that_lets_them_start(
+    gpu: Gpu, name: str, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
+    packed, x = made(name, outputs, 4096)[0], numbers(1, 32, 1024)
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        return g.matmul(g.norm(slow(g, t["x"]), Vector("w", 4096), 1e-5), Matrix("m", 4096, outputs))
+
+    probe = Probe(gpu, {"x": x}, build, matrices={**SLOW, "m": packed}, vectors={"w": numbers(2, 4096)}, graphs=True)
+    rows = probe.rows(range(32))
+    for width in (1, 2, 4):
+        for first in range(0, 32, width):
+            found = probe.rows(range(first, first + width))
+            assert found.tobytes() == rows[first : first + width].tobytes(), (width, first)
+
+
 @pytest.mark.parametrize("rows", [5, 8, 9, 16])
 @pytest.mark.parametrize("outputs", [(5120, 1024), (96, 64)], ids=str)
 @pytest.mark.parametrize("names", [("Q4_K", "Q6_K"), ("Q5_K", "Q6_K"), ("Q4_K", "Q8_0")], ids="+".join)
-def test_products_beside_each_other_in_clusters_have_the_bytes_of_each_alone(
+def test_products_beside_each_other_in_clusters_wait_for_their_activation(
     gpu: Gpu, names: tuple[str, str], outputs: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step has other activations, which the second must not take before they are there: it may start sooner where
-    the first has few thread blocks.
-    """
+    """Each step has other activations: what was there before them is the last one's."""
     monkeypatch.setattr(cluster_cuts, "LEAST_BUSY", {1: 0.0, 2: 0.0})
-    matrices, x = [made(*of, 4096)[0] for of in zip(names, outputs, strict=True)], numbers(1, 128, 4096)
-    for read in range(2):
-        together = products(gpu, x, matrices, read=read, captured=True)
-        alone = products(gpu, x, [matrices[read]]).rows(range(128))
-        for first in 4 * list(range(128 - rows)):
+    matrices = {name: made(name, count, 4096)[0] for name, count in zip(names, outputs, strict=True)}
+    x = numbers(1, 64, 1024)
+
+    def probe(read: str, *made_of: str) -> Probe:
+        def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+            y = slow(g, t["x"])
+            return {name: g.matmul(y, Matrix(name, 4096, matrices[name].outputs)) for name in made_of}[read]
+
+        return Probe(gpu, {"x": x}, build, matrices={**SLOW, **matrices}, graphs=True)
+
+    for read in names:
+        together, alone = probe(read, *names), probe(read, read).rows(range(64))
+        for first in range(64 - rows):
             found = together.rows(range(first, first + rows))
             assert found.tobytes() == alone[first : first + rows].tobytes(), first
 

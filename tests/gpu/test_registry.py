@@ -59,8 +59,9 @@ def wide_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cu
 def warpgroup_cuts(kind: MatrixKind, sm_count: int, shared_bytes: int) -> Iterator[Cut]:
     for outputs, rows, is_full in product(OUTPUTS, WIDE_ROWS, (True, False)):
         cut = warpgroup_cut(kind, outputs, rows, sm_count, shared_bytes, is_full=is_full)
-        if cut is not None:
-            yield cut.defines()
+        for beside in (0, 1) if cut and cut.split else (0,) if cut else ():
+            assert cut is not None
+            yield {**cut.defines(), "BESIDE": beside}
 
 
 CUTS = {
@@ -101,3 +102,22 @@ def test_so_few_variants_show_every_value() -> None:
         assert {(name, defines[name]) for defines in few for name in kernel.variants} == shown
         assert shown == {(name, value) for name, values in kernel.variants.items() for value in values}
         assert len(few) < 25
+
+
+OF_NO_OTHER = frozenset({
+    "itself at any width", "itself in any slices", "itself on any grid", "itself for any parts", "any cut and width",
+    "every define, parts and width", "attention of whole rows", "products of whole units",
+})  # fmt: skip
+"""What kernels are exact against that no other kernel computes."""
+
+
+def test_kernels_are_exact_against_themselves_or_kernels_that_there_are() -> None:
+    named = {name for kernel in KERNELS.values() for name in kernel.twins}
+    assert named <= set(KERNELS)
+    assert {kernel.exact_against for kernel in KERNELS.values() if not kernel.twins} == OF_NO_OTHER
+
+
+def test_a_kernel_for_one_target_is_exact_against_one_for_every_gpu() -> None:
+    for kernel in KERNELS.values():
+        if kernel.only is not None:
+            assert [KERNELS[twin].only for twin in kernel.twins] == [None], kernel.entry

@@ -80,18 +80,62 @@ def test_an_operation_is_near_f64_and_the_same_bytes_at_every_width(gpu: Gpu, ca
 
 
 M = Matrix("m", 576, 100)
-FUSED: dict[str, Build] = {
-    "norm and quantise": lambda g, t: g.matmul(g.norm(t["x"], Vector("w", 576), EPSILON), M),
-    "add, norm and quantise": lambda g, t: g.matmul(g.norm(t["x"] + t["y"], Vector("w", 576), EPSILON), M),
-    "swiglu and quantise": lambda g, t: g.matmul(g.swiglu(t["x"], t["y"]), M),
+FUSED: dict[str, Callable[[Graph, dict[str, Tensor], int], Tensor]] = {
+    "norm": lambda g, t, width: g.norm(t["x"], Vector("w", width), EPSILON),
+    "add and norm": lambda g, t, width: g.norm(t["x"] + t["y"], Vector("w", width), EPSILON),
+    "swiglu": lambda g, t, _: g.swiglu(t["x"], t["y"]),
 }
+QUANTISED = {
+    "no sums, a part of a stride": ("Q8_0", 576),
+    "no sums, whole strides": ("Q8_0", 2048),
+    "sums of halves, whole strides": ("Q5_1", 2048),
+    "sums of groups, a part of a stride": ("Q4_K", 768),
+    "sums of groups, whole strides": ("Q4_K", 2048),
+}
+"""Types of matrices, which decide on the sums beside an activation, and widths: a stride is 8 slices of 128."""
 
 
+@pytest.mark.parametrize(("name", "width"), QUANTISED.values(), ids=list(QUANTISED))
 @pytest.mark.parametrize("build", FUSED.values(), ids=list(FUSED))
-def test_fused_has_the_bytes_of_one_by_one(gpu: Gpu, build: Build) -> None:
-    found = [probe_of(gpu, build, fused=fused).rows(range(40)) for fused in (True, False)]
-    assert found[0].tobytes() == found[1].tobytes()
-    assert np.isfinite(found[0]).all()
+def test_fused_with_what_quantises_it_has_the_bytes_of_one_by_one(
+    gpu: Gpu, build: Callable[[Graph, dict[str, Tensor], int], Tensor], name: str, width: int
+) -> None:
+    w = planes(name, 100, width)
+    packed = pack_quantised(w.layout, w.codes, w.scales, w.minima, w.zero)
+    inputs = {"x": numbers(1, 64, width), "y": numbers(2, 64, width)}
+
+    def product(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        return g.matmul(build(g, t, width), Matrix("m", width, 100))
+
+    vectors = {"w": numbers(3, width)}
+    probes = [
+        Probe(gpu, inputs, product, matrices={"m": packed}, vectors=vectors, fused=fused) for fused in (True, False)
+    ]
+    for rows in (1, 3, 40):
+        found = [probe.rows(range(rows)) for probe in probes]
+        assert found[0].tobytes() == found[1].tobytes(), rows
+        assert np.isfinite(found[0]).all()
+
+
+def test_gates_of_every_size_beside_rare_ones_have_the_bytes_of_one_by_one(gpu: Gpu) -> None:
+    w = planes("Q8_0", 100, 576)
+    packed = pack_quantised(w.layout, w.codes, w.scales, None, w.zero)
+    random = np.random.default_rng(7)
+    sizes = np.exp2(np.array([-99.0, -97, -60, -20, 0, 3, 5, 6]))[:, None]
+    gates = random.uniform(1, 1.2, (16, 576)) * random.choice([-1, 1], (16, 576)) * np.tile(sizes, (2, 1))
+    gates[8:][random.random((8, 576)) < 0.1] = 0.0
+    for row, rare in ((12, -100.0), (13, -3e38), (14, -1e30), (15, 81.0)):
+        gates[row][random.random(576) < 0.1] = rare
+    inputs = {"x": gates.astype(np.float32), "y": numbers(5, 16, 576)}
+
+    def build(g: Graph, t: dict[str, Tensor]) -> Tensor:
+        return g.matmul(g.swiglu(t["x"], t["y"]), M)
+
+    fused, plain = (Probe(gpu, inputs, build, matrices={"m": packed}, fused=fused) for fused in (True, False))
+    for row in range(16):
+        assert fused.rows([row]).tobytes() == plain.rows([row]).tobytes(), row
+    assert fused.rows(range(16)).tobytes() == plain.rows(range(16)).tobytes()
+    assert (np.abs(plain.rows(range(16))).max(1) > 0).all()
 
 
 def test_the_sum_that_a_fused_norm_leaves_is_the_residual(gpu: Gpu) -> None:

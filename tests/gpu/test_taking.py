@@ -68,12 +68,19 @@ def normed_heads(x: Tensor) -> None:
     )
 
 
+def product_beside(x: Tensor) -> None:
+    addend = product(x)
+    product(x, "other")
+    product(norm(x + addend))
+
+
 CASES: dict[str, tuple[Callable[[Tensor], object], list[bool]]] = {
     "a norm takes what its residual sum adds": (residual, [True, False]),
     "not what was asked for before": (addend_asked_for_first, [False, False]),
     "not what another product came behind": (product_between, [False, False, False]),
     "rotation takes queries, keys and values at once": (attention, [True]),
-    "not where they are products of two launches": (lambda x: attention(x, "other"), [False, False]),
+    "so it does where they are products of two launches": (lambda x: attention(x, "other"), [True, True]),
+    "not beside a product that it does not take": (product_beside, [False, False, False]),
     "not where queries are normed before": (normed_heads, [False]),
 }
 
@@ -94,7 +101,7 @@ def test_slices_are_taken(build: Callable[[Tensor], object], wanted: list[bool])
     products = [record.leaves for record in records if record.leaves is not None]
     assert [apart.is_taken for apart in products] == wanted
     takers = [record.takes for record in records if record.takes is not None]
-    assert takers == [apart for apart in products if apart.is_taken]
+    assert takers == list(dict.fromkeys(apart for apart in products if apart.is_taken))
 
 
 @pytest.mark.parametrize("build", [residual, attention])

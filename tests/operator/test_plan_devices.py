@@ -181,3 +181,47 @@ def test_another_selector_forgets_the_small_node() -> None:
 def test_a_worker_runs_on_one_device() -> None:
     refused = found([LARGE], count=2)
     assert (refused.reason, "count is 2" in refused.message) == ("UnsupportedCount", True)
+
+
+T4 = node("old", {MEMORY: "15360", PRODUCT: "Tesla-T4", "zone": "c"})
+CAPABILITY_MAJOR = "nvidia.com/gpu.compute.major"
+UNNAMED = {MEMORY: "24576", CAPABILITY_MAJOR: "7", "nvidia.com/gpu.compute.minor": "5"}
+TOO_OLD: dict[str, tuple[list[Object] | None, Object, str]] = {
+    "the product that is asked for": (None, {"product": "Tesla-T4"}, "accelerator.product: T4: "),
+    "the same, whatever its memory": ([], {"product": "NVIDIA-V100", "memory": "80Gi"}, "V100 16GB: "),
+    "a shared one": ([], {"product": "Tesla-T4-SHARED"}, "accelerator.product: T4: "),
+    "one of the nodes that the pool admits": ([LARGE, T4], {}, "node old, which the pool admits, has a Tesla-T4: "),
+    "the same, whatever memory is told": ([LARGE, T4], {"memory": "24Gi"}, "has a Tesla-T4: "),
+    "a node whose labels have the capability": ([node("new", UNNAMED)], {}, "has a nvidia.com/gpu: "),
+}
+"""Nodes, the pool's accelerator, and how the sentence begins."""
+
+
+@pytest.mark.parametrize("case", TOO_OLD)
+def test_a_gpu_older_than_the_engines_oldest_is_refused(case: str) -> None:
+    seen, accelerator, words = TOO_OLD[case]
+    refused = found(seen, **accelerator)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "UnsupportedGPU"
+    assert words in refused.message
+    assert "compute capability 7." in refused.message
+    assert "the CUDA engine runs on 8.0 and later ones" in refused.message
+
+
+NOT_REFUSED: dict[str, tuple[list[Object], Object | None, Object, int]] = {
+    "kept off by a selector": ([LARGE, T4], ADMITS_ONLY_LARGE["selector"], {}, 81_559),
+    "kept off by the product": ([LARGE, T4], None, {"product": "NVIDIA-H100-80GB-HBM3"}, 81_559),
+    "sliced, which the old one is not": ([T4, node("mig", {f"{SLICE}.memory": "9856"}, resource=SLICE)], None,
+        {"resource": SLICE}, 9856),
+    "of the oldest that is run": ([node("a", {PRODUCT: "NVIDIA-A30"})], None, {}, find_gpu("A30").memory_mib),
+    "its labels outdo its name": (
+        [node("b", {**UNNAMED, PRODUCT: "Tesla-T4", CAPABILITY_MAJOR: "9"})], None, {}, 24_576),
+    "not known by name": ([node("c", {MEMORY: "9000", PRODUCT: "NVIDIA-X1"})], None, {}, 9_000),
+}  # fmt: skip
+"""Nodes, the pool's template and accelerator, and the MiB that are planned."""
+
+
+@pytest.mark.parametrize("case", NOT_REFUSED)
+def test_a_gpu_that_no_worker_can_get_or_that_is_new_enough_is_not(case: str) -> None:
+    seen, template, accelerator, planned = NOT_REFUSED[case]
+    assert mebibytes(seen, template, **accelerator) == planned

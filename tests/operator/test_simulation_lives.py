@@ -10,8 +10,20 @@ from decodepool_operator import times
 from decodepool_operator.planner.plan import plan
 
 from tests.operator.lives import TOO_LITTLE, names, ready, require, rolls
-from tests.operator.pools import cluster, facts, host_path_pool, pool, reader_that_says, workers_that
+from tests.operator.pools import (
+    cluster,
+    facts,
+    gpu_pool,
+    host_path_pool,
+    node,
+    pool,
+    reader_that_says,
+    resolved,
+    workers_that,
+)
 from tests.operator.simulation import Cluster, Fate, well
+
+TESLA_T4 = {"nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.product": "Tesla-T4"}
 
 
 def test_a_pool_comes_up_and_says_what_it_holds() -> None:
@@ -304,3 +316,20 @@ def test_a_spec_that_cannot_fit_leaves_what_runs_alone_until_it_is_suspended() -
     here.edit(lambda spec: spec.update(suspend=False, accelerator={"type": "cpu"}))
     here.settle()
     assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_node_with_a_gpu_too_old_for_the_engine_keeps_new_pods_away_and_leaves_what_runs() -> None:
+    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}), nodes=[node("old", TESLA_T4)])
+    here.resolution = resolved(here.pool)
+    here.settle()
+    assert ready(here) == ("False", "UnsupportedGPU")
+    assert "node old" in here.condition("CapacityPlanned")["message"]
+    assert not here.pods
+    here.nodes = [node("new", {"nvidia.com/gpu.memory": "81559"})]
+    here.settle()
+    running = names(here.ready_workers())
+    assert ready(here) == ("True", "AllWorkersReady")
+    here.nodes = [*here.nodes, node("old", TESLA_T4)]
+    here.settle()
+    assert ready(here) == ("False", "UnsupportedGPU")
+    assert names(here.ready_workers()) == running

@@ -11,6 +11,7 @@ from decodepool_sizing.capacity import Demand, plan_capacity
 from decodepool_sizing.devices import gpu_memory
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.facts import MAX_JSON_BYTES, FactsError, ModelFacts, fault_reason, read_facts
+from decodepool_sizing.matrix_types import MATRICES, MOST_MIXTURES, UNIFORM, StepTypes
 from decodepool_sizing.readers import file_reader
 from decodepool_sizing.shape import ModelShape, read_shape
 
@@ -39,6 +40,23 @@ def test_a_plan_from_facts_is_the_plan_from_the_file() -> None:
     assert plans[0] == plans[1]
 
 
+def test_types_that_blocks_mix_travel_with_the_facts_and_as_many_as_are_told_apart_too() -> None:
+    known = read_facts(BytesReader(tiny()))
+    assert known.types == StepTypes((("F32",) * len(MATRICES),), "F32")
+    assert ModelFacts.from_json(known.to_json()) == known
+    types = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0")
+    mixtures = tuple(tuple(types[(i + j) % 8] for j in range(len(MATRICES))) for i in range(MOST_MIXTURES))
+    irregular = dataclasses.replace(known, types=StepTypes(mixtures, "Q6_K", tuple(i % 16 for i in range(126))))
+    assert len(irregular.to_json()) <= MAX_JSON_BYTES
+    assert ModelFacts.from_json(irregular.to_json()) == irregular
+
+
+def test_facts_kept_before_types_were_are_read_as_of_one_type() -> None:
+    known = read_facts(BytesReader(tiny()))
+    written = {key: value for key, value in json.loads(known.to_json()).items() if key != "types"}
+    assert ModelFacts.from_json(json.dumps(written)) == dataclasses.replace(known, types=UNIFORM)
+
+
 def test_the_digest_is_the_files_where_it_is_known_and_else_follows_the_header() -> None:
     given = "0" * 64
     assert read_facts(BytesReader(tiny()), given).digest == f"sha256:{given}"
@@ -61,6 +79,8 @@ WRONG = {
     "a layer that is none": None,
     "too many layers": None,
     "an unknown field": None,
+    "types of no block": None,
+    "types of a block that has other matrices": None,
 }
 
 
@@ -73,6 +93,8 @@ def test_a_text_that_is_no_facts_is_refused(name: str) -> None:
             "a layer that is none": {"layerRuns": [[7, 2]]},
             "too many layers": {"layerRuns": [[0, 1 << 40]]},
             "an unknown field": {"layerKinds": [{"head_count": "many"}]},
+            "types of no block": {"types": {"mixtures": [], "output": "Q8_0"}},
+            "types of a block that has other matrices": {"types": {"mixtures": [["Q8_0"]], "output": "Q8_0"}},
         }
         text = json.dumps({**written, **changes[name]})
     with pytest.raises(FactsError):

@@ -15,6 +15,7 @@ from decodepool_kernels.graph import Attention, Graph
 PARTIAL_SLOTS = 1024
 """Chunk states of attention there is room for; rows beyond fold as they go."""
 HOPPER_CAPABILITY = 90
+COPY_ENGINE_CAPABILITY = 90
 
 
 def attention_cut(graph: Graph, gpu: Gpu, *, wide: bool = True) -> AttentionCut:
@@ -27,7 +28,8 @@ def attention_cut(graph: Graph, gpu: Gpu, *, wide: bool = True) -> AttentionCut:
     group_heads, kv_heads = shapes.pop() if shapes else (1, 1)
     has_program = gpu.capability == HOPPER_CAPABILITY and set(_widths(graph)) <= set(WIDE_HEAD_DIMS)
     wide_at_once = gpu.sm_count if wide and has_program and group_heads <= PLACES else 0
-    return AttentionCut(group_heads, kv_heads, 2 * gpu.sm_count, PARTIAL_SLOTS, wide_at_once)
+    shared_at_once = gpu.sm_count if gpu.capability >= COPY_ENGINE_CAPABILITY else 0
+    return AttentionCut(group_heads, kv_heads, 2 * gpu.sm_count, PARTIAL_SLOTS, wide_at_once, shared_at_once)
 
 
 def attention_scratch(graph: Graph, cut: AttentionCut, take: Callable[[int], int]) -> Scratch:

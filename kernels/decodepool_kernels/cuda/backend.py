@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.arena import place
+from decodepool_kernels.cuda.argmax import Argmax
 from decodepool_kernels.cuda.attention import attention_cut, attention_scratch
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_kernels.cuda.draws import DeviceDraw, Draws, LogitsSource
@@ -19,8 +20,13 @@ from decodepool_kernels.cuda.inputs import (
     ANSWER_WORDS,
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
+    MOST_LONG_ROWS,
+    MOST_SHARED_ROWS,
+    NARROW,
+    NUMBER,
     WANTED,
     StepInputs,
+    StepKind,
     StepLimits,
     StepRun,
 )
@@ -36,12 +42,9 @@ from decodepool_kernels.graph import Graph
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 COLUMN_MULTIPLE = 64
-AttentionKind = tuple[bool, bool, bool]
-"""Whether a step has units for attention's narrow program, whether for its wide one, whether those of the narrow one
-are crowded.
-"""
-NARROW, BOTH, WIDE, CROWDED = (True, False, False), (True, True, False), (False, True, False), (True, False, True)
-ARGMAX_THREADS, ARGMAX_SHARES = 256, 32
+BOTH, WIDE = StepKind(wide=True), StepKind(narrow=False, wide=True)
+CROWDED, SHARED = StepKind(crowded=True), StepKind(shared=True)
+BRING_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -88,25 +91,25 @@ class CudaBackend:
         self._cut = attention_cut(graph, gpu, wide=settings.fused)
         limits = StepLimits(max_rows, slots, pages.page_count, table_width, vocabulary_size)
         self.inputs = StepInputs(lambda count: np.zeros(count, np.int32), limits, self._cut)
-        self._turns = Turns(gpu, self.inputs.words.size, max_rows)
+        self._turns = Turns(gpu, self.inputs.words.size)
         self._workspace_bytes = 0
         self._step = self._take(self.inputs.words.nbytes)
-        self._device_answers, self._last_tokens = self._take(4 * ANSWER_WORDS * max_rows), self._take(4 * slots)
-        self._shares, self._ended = self._take(8 * ARGMAX_SHARES * max_rows), self._take(4 * max_rows)
+        self._last_tokens = self._take(4 * slots)
         records = self._lower(graph, weights, max_rows)
         placement = place([(record.reads, record.writes) for record in records])
         arena = self._take(placement.size_bytes)
         self._library = KernelLibrary(gpu)
         self._programs = Programs(gpu, self._library, records, placement, arena)
         row = (self._logits, self._logits_stride, vocabulary_size)
-        source = LogitsSource(*row, self._device_answers, self._step, self._last_tokens)
-        self._draws = Draws(gpu, self._library, source, max_rows)
-        self._workspace_bytes += self._draws.size_bytes
+        source = LogitsSource(*row, self._turns.answers, self._step, self._last_tokens)
+        bringing = (pointer(self._turns.words), ctypes.c_int(self._turns.fours), pointer(self._step))
+        self._bring = Launch("bring", self._library.function("bring", {}, BRING_THREADS), (1, 1), bringing)
+        self._argmax = Argmax(gpu, self._library, source, max_rows)
+        self._draws = Draws(gpu, self._library, source)
+        self._workspace_bytes += self._argmax.size_bytes
         self._programs.take_slices(_widths(max_rows))
         self._steps = {
-            (width, attention): self._prepared(width, attention)
-            for width in _widths(max_rows)
-            for attention in self._attention_kinds(width)
+            (width, kind): self._prepared(width, kind) for width in _widths(max_rows) for kind in self._kinds(width)
         }
         self._workspace_bytes += self._programs.allocated_bytes
         gpu.synchronize()
@@ -129,14 +132,15 @@ class CudaBackend:
         self._gpu.synchronize()
         return address
 
-    def _attention_kinds(self, width: int) -> tuple[AttentionKind, ...]:
-        has_wide = self._cut.wide_at_once > 0 and width > MOST_CUT_ROWS
-        if width <= MOST_CROWDED_ROWS:
-            return NARROW, CROWDED
-        return (NARROW, BOTH, WIDE) if has_wide else (NARROW,)
+    def _kinds(self, width: int) -> list[StepKind]:
+        crowded = [CROWDED] if width <= MOST_CROWDED_ROWS else []
+        shared = [SHARED] if width <= MOST_SHARED_ROWS and self._cut.shared_at_once else []
+        long = [replace(kind, long=True) for kind in (NARROW, *shared)] if width <= MOST_LONG_ROWS else []
+        wide = [BOTH, WIDE] if width > MOST_CUT_ROWS and self._cut.wide_at_once else []
+        return [NARROW, *crowded, *shared, *long, *wide]
 
-    def _prepared(self, width: int, attention: AttentionKind) -> Callable[[], None]:
-        launches = self._launches(width, attention)
+    def _prepared(self, width: int, kind: StepKind) -> Callable[[], None]:
+        launches = self._launches(width, kind)
         if self._settings.graphs:
             return self._gpu.captured(launches)
 
@@ -146,31 +150,22 @@ class CudaBackend:
 
         return one_by_one
 
-    def _argmax(self, width: int) -> Launch:
-        function = self._library.function("argmax", {}, ARGMAX_THREADS)
-        row = (ctypes.c_longlong(self._logits_stride), ctypes.c_int(self.vocabulary_size))
-        places = (self._device_answers, self._step, self._shares, self._ended, self._last_tokens)
-        arguments = (pointer(self._logits), *row, *(pointer(address) for address in places))
-        return Launch("argmax", function, (ARGMAX_SHARES, width), arguments)
-
     def launches(self, rows: int) -> list[Launch]:
         """Return every launch of a step of `rows` rows, for a profile."""
         return self._launches(*self._width(rows))
 
-    def _launches(self, width: int, attention: AttentionKind) -> list[Launch]:
-        narrow, wide, crowded = attention
-        launches = self._programs.launches(width, narrow=narrow, wide=wide, crowded=crowded)
-        return [*launches, self._argmax(width)]
+    def _launches(self, width: int, kind: StepKind) -> list[Launch]:
+        return [self._bring, *self._programs.launches(width, kind), self._argmax.launch(width)]
 
     def replay(self, rows: int) -> None:
         """Run the step last placed once more, with what is prepared for `rows` rows, for a clock."""
         self._steps[self._width(rows)]()
 
-    def _width(self, rows: int) -> tuple[int, AttentionKind]:
+    def _width(self, rows: int) -> tuple[int, StepKind]:
         """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
-        inputs, width = self.inputs, min(width for width, _ in self._steps if width >= rows)
-        is_crowded = inputs.has_crowded_units and width <= MOST_CROWDED_ROWS
-        return width, (inputs.has_narrow_units, inputs.has_wide_units, is_crowded)
+        width, kind = min(width for width, _ in self._steps if width >= rows), self.inputs.kind
+        plain = replace(kind, crowded=False, shared=False, long=False)
+        return width, kind if (width, kind) in self._steps else plain
 
     @property
     def workspace_bytes(self) -> int:
@@ -200,19 +195,16 @@ class CudaBackend:
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
             return lambda: np.empty((0, ANSWER_WORDS), np.int32)
-        parts, turn = self.inputs.place(runs), self._turns.take()
-        for part in parts:
-            words = turn.words[part.start : part.stop]
-            words[:] = self.inputs.words[part.start : part.stop]
-            self._gpu.upload(self._step + 4 * part.start, words)
+        parts = self.inputs.place(runs)
+        number, turn = self._turns.take()
+        self.inputs.words[NUMBER] = number
+        turn.write(self.inputs.words, parts)
         is_drawn, wanted = any(draws), int(self.inputs.words[WANTED])
         if is_drawn:
-            self._draws.bring(draws)
+            self._draws.ask(number, draws)
         self.replay(rows)
         if is_drawn:
             self._draws.draw(wanted)
-        if wanted:
-            self._gpu.download(turn.answers, self._device_answers, 4 * ANSWER_WORDS * wanted)
         turn.end.set()
         return lambda: _awaited(turn, wanted)
 

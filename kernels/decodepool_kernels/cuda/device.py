@@ -51,7 +51,7 @@ class Gpu:
 
     def __init__(self, ordinal: int = 0) -> None:
         _start_driver()
-        self._device = _ok(driver.cuDeviceGet(ordinal))
+        self._device = _device(ordinal)
         self._context = _ok(driver.cuDevicePrimaryCtxRetain(self._device))
         self._modules: list[Any] = []
         self._allocations: list[int] = []
@@ -103,7 +103,9 @@ class Gpu:
             self.release(address)
 
     def pinned(self, words: int) -> NDArray[np.int32]:
-        """Return int32 in memory that copies to and from the device run beside everything else."""
+        """Return int32 in the host's memory that copies to and from the device run beside everything else;
+        kernels read and write it where the host does.
+        """
         address = int(_ok(driver.cuMemHostAlloc(4 * words, 0)))
         self._pinned.append(address)
         return np.ctypeslib.as_array((ctypes.c_int32 * words).from_address(address))
@@ -334,6 +336,17 @@ def _start_driver() -> None:
         raise GpuFault(f"no GPU is visible ({_name(status)}): does CUDA_VISIBLE_DEVICES name one?")
     if status != driver.CUresult.CUDA_SUCCESS:
         raise GpuFault(f"the NVIDIA driver does not start here: it answered {_name(status)}")
+
+
+def _device(ordinal: int) -> Any:
+    """Return a device by its number. GpuFault where the driver, though it started, has none: a GPU that fell off its
+    bus, or a container that was given the driver and no device.
+    """
+    status, device = driver.cuDeviceGet(ordinal)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        look = "does `nvidia-smi -L` list one, and CUDA_VISIBLE_DEVICES name it?"
+        raise GpuFault(f"the NVIDIA driver started and has no GPU {ordinal} ({_name(status)}): {look}")
+    return device
 
 
 def _ok(answer: tuple[Any, ...]) -> Any:

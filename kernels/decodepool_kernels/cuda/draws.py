@@ -7,12 +7,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import cycle
 
 import numpy as np
 
-from decodepool_kernels.cuda.device import Gpu, Launch
+from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.errors import CannotCompile
+from decodepool_kernels.cuda.inputs import MAX_ROWS
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.records import pointer
 from decodepool_kernels.cuda.turns import STEPS_UNDER_WAY
@@ -59,33 +59,37 @@ class LogitsSource:
 
 
 class Draws:
-    """Draws up to `max_rows` tokens a step. The kernel is loaded here: a first draw waits for nothing. `size_bytes` are
-    those on the device.
-    """
+    """Draws tokens. The kernel is loaded here: a first draw waits for nothing."""
 
-    def __init__(self, gpu: Gpu, library: KernelLibrary, source: LogitsSource, max_rows: int) -> None:
+    def __init__(self, gpu: Gpu, library: KernelLibrary, source: LogitsSource) -> None:
         if source.vocabulary_size > MOST_TOKENS:
             raise CannotCompile(f"a vocabulary of {source.vocabulary_size}: tokens are drawn from up to {MOST_TOKENS}")
-        self._gpu, self._cluster = gpu, CLUSTER if gpu.capability == DRAW_CLUSTER_CAPABILITY else 1
-        items = -(-source.vocabulary_size // (THREADS * self._cluster))
-        name = "draw_cluster" if self._cluster > 1 else "draw"
-        self._function = library.function(name, {"ITEMS": items}, THREADS)
-        self._turns = cycle([gpu.pinned(max_rows * DRAW.itemsize // 4).view(DRAW) for _ in range(STEPS_UNDER_WAY)])
-        self.size_bytes = max_rows * DRAW.itemsize
-        self._rows = gpu.allocate(self.size_bytes)
+        self._gpu = gpu
+        self._function, self._blocks = _program(gpu, library, source.vocabulary_size)
+        asked = gpu.pinned(STEPS_UNDER_WAY * MAX_ROWS * DRAW.itemsize // 4).view(DRAW)
+        self._asked = asked.reshape(STEPS_UNDER_WAY, MAX_ROWS)
         row = (pointer(source.logits), ctypes.c_longlong(source.stride), ctypes.c_int(source.vocabulary_size))
-        places = (source.answers, self._rows, source.step, source.last_tokens)
+        places = (source.answers, asked.ctypes.data, source.step, source.last_tokens)
         self._arguments = (*row, *(pointer(address) for address in places))
 
-    def bring(self, draws: Sequence[DeviceDraw | None]) -> None:
-        """Bring what a step draws to the device."""
-        rows = next(self._turns)
-        rows[: len(draws)] = [NO_DRAW if draw is None else _row(draw) for draw in draws]
-        self._gpu.upload(self._rows, rows, len(draws) * DRAW.itemsize)
+    def ask(self, number: int, draws: Sequence[DeviceDraw | None]) -> None:
+        """Write down what the step with a number draws."""
+        rows = [NO_DRAW if draw is None else _row(draw) for draw in draws]
+        self._asked[number % STEPS_UNDER_WAY, : len(rows)] = rows
 
     def draw(self, rows: int) -> None:
-        """Draw what was brought for so many rows into their answers, once the step asked for before has ended."""
-        self._gpu.launch(Launch("draw", self._function, (rows * self._cluster, 1), self._arguments))
+        """Draw what the step asked for so many rows into their answers, once it has ended."""
+        self._gpu.launch(Launch("draw", self._function, (rows * self._blocks, 1), self._arguments))
+
+
+def _program(gpu: Gpu, library: KernelLibrary, vocabulary_size: int) -> tuple[Function, int]:
+    """Return what draws a row's token, and the thread blocks that it takes: a cluster where the device has room."""
+    if gpu.capability == DRAW_CLUSTER_CAPABILITY:
+        items = -(-vocabulary_size // (THREADS * CLUSTER))
+        function = library.function("draw_cluster", {"ITEMS": items}, THREADS)
+        if gpu.clusters_at_once(function, CLUSTER) > 0:
+            return function, CLUSTER
+    return library.function("draw", {"ITEMS": -(-vocabulary_size // THREADS)}, THREADS), 1
 
 
 def _row(draw: DeviceDraw) -> tuple[float, int, int, int, int, int, int]:

@@ -48,9 +48,9 @@ def slice_threads(width: int, most_warps: int = 8) -> int:
     return 32 * min(most_warps, -(-width // SLICE_STRIDE))
 
 
-def slice_held(width: int, most_warps: int = 8) -> dict[str, int]:
+def slice_held(width: int) -> dict[str, int]:
     """Return the define of kernels that hold one slice of a row in the registers of so many warps."""
-    return {"ITEMS": -(-width // (SLICE_STRIDE * slice_threads(width, most_warps) // 32))}
+    return {"ITEMS": -(-width // (SLICE_STRIDE * slice_threads(width) // 32))}
 
 
 def elements(count: int, each: int) -> Grid:

@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
+from decodepool_sizing.layouts import round_up
 from numpy.typing import NDArray
 
 from decodepool_kernels.cuda.page_tables import GROUP_PAGES, PAGE_TOKENS, PageTables, blocks_of
@@ -35,13 +36,22 @@ fold. Longer rows are cut into groups unless their single blocks all run at once
 MOST_CROWDED_ROWS = 4
 """Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
+MOST_LONG_ROWS, FEWEST_LONG_CHUNKS = 1, 25
+"""Rows of a step whose chunks a cluster a slice folds where one has so many, more than a thread block folds at once."""
+MOST_SHARED_ROWS = 8
+"""Rows of a step up to which thread blocks that would have an SM each share groups among teams."""
+
 MAX_ROWS = 512
 """Rows that any step may have."""
-HEADER_WORDS = 8
+HEADER_WORDS = 16
 UNIT_WORDS = 8
 ROWS, WANTED, UNITS = range(3)
-WIDE_UNITS = 6
-"""Words of the header that the host reads too."""
+WIDE_UNITS, LONGEST_UNITS = 6, 11
+"""Words of the header that the host reads too; and the units that no other is longer than, which come first."""
+NUMBER, WORDS_END, CHANGED_AT, CHANGED_END = range(7, 11)
+"""The step's number, known once it begins; where its words but the tables end; the part of these that it brings."""
+BROUGHT_WORDS = 4
+"""What all that is brought is a multiple of."""
 ANSWER_WORDS = 4
 """Of each row that is wanted: best id, bits of its logit, the token drawn where one was, and one of padding."""
 TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS = range(7)
@@ -59,8 +69,9 @@ class StepRun(RowRun, Protocol):
 
 @dataclass(frozen=True)
 class AttentionCut:
-    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for, and
-    thread blocks of wide units that run at once, 0 where the GPU has no program for these.
+    """What decides how attention is cut: query heads a kv head, units that fill the GPU, states there is room for,
+    thread blocks of wide units that run at once, and of units that teams share: 0 where the GPU has no program for
+    these.
     """
 
     group_heads: int
@@ -68,6 +79,7 @@ class AttentionCut:
     blocks_at_once: int
     partial_slots: int
     wide_at_once: int = 0
+    shared_at_once: int = 0
 
     @property
     def tile_rows(self) -> int:
@@ -78,6 +90,23 @@ class AttentionCut:
     def items(self) -> int:
         """Thread blocks that one unit keeps busy."""
         return self.kv_heads * -(-self.group_heads // COLUMNS)
+
+
+@dataclass(frozen=True)
+class StepKind:
+    """What a step has for attention: units for the narrow program, units for the wide one; whether those of the narrow
+    one are crowded (single blocks, of few rows and more than run at once) or shared (groups, no more than SMs); whether
+    they leave many chunks a row.
+    """
+
+    narrow: bool = True
+    wide: bool = False
+    crowded: bool = False
+    shared: bool = False
+    long: bool = False
+
+
+NARROW = StepKind()
 
 
 @dataclass(frozen=True)
@@ -100,13 +129,13 @@ class StepInputs:
         self._limits, self._cut = limits, cut
         units = limits.rows + cut.partial_slots + cut.wide_at_once
         self._tables_at = UNITS_AT + UNIT_WORDS * units
-        self.words = take_words(self._tables_at + limits.rows * limits.table_width)
+        self.words = take_words(round_up(self._tables_at + limits.rows * limits.table_width, BROUGHT_WORDS))
         self._arrays = self.words[HEADER_WORDS:UNITS_AT].reshape(ROW_ARRAYS, MAX_ROWS)
-        tables = self.words[self._tables_at :].reshape(limits.rows, limits.table_width)
-        self._tables = PageTables(tables, limits.pages)
+        tables = self.words[self._tables_at :][: limits.rows * limits.table_width]
+        self._tables = PageTables(tables.reshape(limits.rows, limits.table_width), limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
-        self._is_crowded = False
+        self._is_crowded = self._is_shared = self._is_long = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -120,25 +149,16 @@ class StepInputs:
         width = self._limits.table_width
         self.words[:WIDE_UNITS] = len(rows.tokens), wanted, units, UNITS_AT, self._tables_at, width
         self.words[WIDE_UNITS] = wide
-        parts = [range(self._units_end)]
-        if changed:
-            parts.append(range(self._tables_at + changed.start * width, self._tables_at + changed.stop * width))
-        return parts
+        begin, end = (self._tables_at + width * row for row in (changed.start, changed.stop))
+        part = range(begin // BROUGHT_WORDS * BROUGHT_WORDS, round_up(end, BROUGHT_WORDS)) if changed else range(0)
+        self.words[WORDS_END : CHANGED_END + 1] = self._units_end, part.start, part.stop
+        return [range(self._units_end), part] if changed else [range(self._units_end)]
 
     @property
-    def has_wide_units(self) -> bool:
-        """Whether the step last placed has rows for attention's wide program."""
-        return bool(self.words[WIDE_UNITS])
-
-    @property
-    def has_narrow_units(self) -> bool:
-        """Whether it has rows for the narrow one."""
-        return bool(self.words[UNITS])
-
-    @property
-    def has_crowded_units(self) -> bool:
-        """Whether these are single blocks, of few rows and more than run at once."""
-        return self._is_crowded
+    def kind(self) -> StepKind:
+        """What the step last placed has for attention."""
+        of_narrow = (self._is_crowded, self._is_shared, self._is_long)
+        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), *of_narrow)
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
@@ -176,6 +196,7 @@ class StepInputs:
             self._units_end = UNITS_AT + units.size + wide.size
             self.words[UNITS_AT : UNITS_AT + units.size] = units.reshape(-1)
             self.words[UNITS_AT + units.size : self._units_end] = wide.reshape(-1)
+            self.words[LONGEST_UNITS] = np.count_nonzero(units[:, 3] == units[:1, 3])
             self._unit_counts, self._cut_as = (len(units), len(wide)), cut_as
         return self._unit_counts
 
@@ -203,10 +224,13 @@ class StepInputs:
             chunks_of_rows += [(slot + chunks * i, chunk) for i in range(count)] if is_cut else [(0, 0)] * count
             slot += count * chunks if is_cut else 0
             row += count
+        self._is_long = row <= MOST_LONG_ROWS and slot >= FEWEST_LONG_CHUNKS and not self._is_crowded
         self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :row] = np.transpose(chunks_of_rows)
         every = _units_of_singles(singles, chunk)
         if units:
             every = np.concatenate([every, np.array(units, np.int32)])
+        groups = cut.items * int(np.count_nonzero(every[:, 3] >= GROUP_PAGES))
+        self._is_shared = chunk > 1 and row <= MOST_SHARED_ROWS and 0 < groups <= cut.shared_at_once
         found = wide_units(wide, cut.group_heads, cut.wide_at_once // cut.kv_heads)
         longest_first = np.argsort(-every[:, 3], kind="stable")
         return every[longest_first], np.array(found, np.int32).reshape(-1, UNIT_WORDS)

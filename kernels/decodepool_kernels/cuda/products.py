@@ -98,11 +98,15 @@ class WideCut:
 
     def units(self, outputs: Sequence[int], rows: int) -> int:
         """Return the units of a product with this many rows."""
-        return self.places(outputs) * -(-rows // (8 * self.tiles)) * (SLICES if self.split else 1)
+        return self.whole_units(outputs, rows) * (SLICES if self.split else 1)
 
-    def partial_bytes(self, outputs: Sequence[int], rows: int) -> int:
-        """Return the bytes of the slices that are left apart."""
-        return 4 * SLICES * rows * WIDE_OUTPUTS * self.places(outputs) if self.split else 0
+    def whole_units(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the units of all slices."""
+        return self.places(outputs) * -(-rows // (8 * self.tiles))
+
+    def fewest_whole(self, sm_count: int) -> int:
+        """Return the whole units below which slices are left apart."""
+        return -(-sm_count // 2)
 
 
 def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int, shared_bytes: int) -> WideCut | None:
@@ -115,7 +119,7 @@ def wide_cut(kind: MatrixKind, outputs: Sequence[int], rows: int, sm_count: int,
         stages = min(MOST_STAGES, shared_bytes // stage_bytes)
         if stages >= 2:
             whole = WideCut(tiles, stages, False, stages * stage_bytes)
-            return replace(whole, split=2 * whole.units(outputs, rows) < sm_count)
+            return replace(whole, split=whole.whole_units(outputs, rows) < whole.fewest_whole(sm_count))
     return None
 
 
@@ -153,11 +157,22 @@ class WarpgroupCut:
         units = self.places(outputs) * (WIDE_OUTPUTS // self.outputs)
         return SLICES * units * -(-rows // (8 * self.tiles))
 
-    def partial_bytes(self, outputs: Sequence[int], rows: int, blocks: int) -> int:
-        """Return the bytes of the slices that are left apart, or of the sums that are handed on."""
-        if self.split:
-            return 4 * SLICES * rows * WIDE_OUTPUTS * self.places(outputs)
-        return blocks * self.outputs * 8 * self.tiles * 4
+    def whole_units(self, outputs: Sequence[int], rows: int) -> int:
+        """Return the units of all slices, of as many outputs as they have where blocks hand sums on."""
+        whole = replace(self, outputs=TALL_OUTPUTS if self.tiles == TALL_TILES else WIDE_OUTPUTS)
+        return whole.slices(outputs, rows) // SLICES
+
+    def fewest_whole(self, sm_count: int) -> int:
+        """Return the whole units below which slices are left apart: blocks would have few of them each."""
+        return -(-FEWEST_SLICES * sm_count // SLICES)
+
+    def blocks(self, outputs: Sequence[int], rows: int, sm_count: int) -> int:
+        """Return the thread blocks that share its slices out."""
+        return min(self.slices(outputs, rows), sm_count)
+
+    def handed_bytes(self, outputs: Sequence[int], rows: int, sm_count: int) -> int:
+        """Return the bytes of the sums that its blocks hand on."""
+        return self.blocks(outputs, rows, sm_count) * self.outputs * 8 * self.tiles * 4
 
 
 def _warpgroup_unit(kind: MatrixKind, rows: int, *, is_full: bool) -> tuple[int, int]:
@@ -203,7 +218,7 @@ def warpgroup_cut(
     """
     unit_outputs, tiles = _warpgroup_unit(kind, rows, is_full=is_full)
     cut = WarpgroupCut(unit_outputs, tiles, 0, 0, 0, split=False, shared_bytes=shared_bytes)
-    cut = replace(cut, split=cut.slices(outputs, rows) < FEWEST_SLICES * sm_count)
+    cut = replace(cut, split=cut.whole_units(outputs, rows) < cut.fewest_whole(sm_count))
     if cut.split:
         cut = _evened(cut, cut.slices(outputs, rows), sm_count)
     totals = 0 if cut.split else tiles * 8 * (unit_outputs + SLICES) * 4

@@ -8,37 +8,39 @@ from collections.abc import Mapping, Sequence
 from decodepool_sizing.layouts import round_up
 
 from decodepool_kernels.arena import Buffer, Placement
-from decodepool_kernels.cuda.activations import scales_at
+from decodepool_kernels.cuda.attention import COPY_ENGINE_CAPABILITY
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
 from decodepool_kernels.cuda.device import Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
-from decodepool_kernels.cuda.inputs import ROWS, WANTED
+from decodepool_kernels.cuda.inputs import NARROW, ROWS, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
 from decodepool_kernels.cuda.products import (
     FEWEST_WIDE_ROWS,
     SLICES,
     WARPGROUP_WARPS,
-    WIDE_OUTPUTS,
     FewCut,
     Part,
     Parts,
     Slices,
+    WarpgroupCut,
     WideCut,
     few_cut,
     product_cut,
     warpgroup_cut,
     wide_cut,
 )
-from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperands, Record, pointer
+from decodepool_kernels.cuda.records import Apart, Columns, Operand, PartOperands, Record, outputs_of, pointer
+from decodepool_kernels.cuda.slices import SliceSums
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
-COPY_ENGINE_CAPABILITY = 90
+OVERLAP_CAPABILITY = 90
+"""From which on a kernel may start before the one ahead has ended."""
 FOLD_THREADS = 256
 FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
-"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once. Beside one
-row's attention SMs are idle, where the next product's blocks start unless they stand there.
+"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once, and are
+worth their start however few chunks a row has. One row's are where it has many (StepKind.long).
 """
 FEW_CAPABILITY = 90
 PRODUCT_CLUSTER_CAPABILITY = 90
@@ -78,20 +80,23 @@ class Programs:
     ) -> None:
         self._gpu, self._library = gpu, library
         self._records, self._placement, self._arena = records, placement, arena
-        self._partials = self._partial_bytes = 0
+        self._sums = SliceSums(gpu, self._cut)
         self._left: dict[Apart, Slices] = {}
         self._spent: Slices | None = None
-        self._is_crowded = False
         self._holds_clusters: bool | None = None
-        self.allocated_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
-        self._flags = gpu.allocate(self.allocated_bytes)
+        self._kind = NARROW
+        self._flag_bytes = 4 * WARPGROUP_WARPS * gpu.sm_count
+        self._flags = gpu.allocate(self._flag_bytes)
 
-    def launches(self, rows: int, *, wide: bool, narrow: bool = True, crowded: bool = False) -> list[Launch]:
-        """Return every launch of a step of up to `rows` rows, in order; `wide` where it has wide units of attention,
-        `narrow` where it has others, `crowded` where these are.
-        """
-        self._is_crowded = crowded
-        idle = {kernel for kernel, is_there in (("attention_wide", wide), ("attention", narrow)) if not is_there}
+    @property
+    def allocated_bytes(self) -> int:
+        """Bytes of flags and of slices left apart."""
+        return self._flag_bytes + self._sums.size_bytes
+
+    def launches(self, rows: int, kind: StepKind = NARROW) -> list[Launch]:
+        """Return every launch of a step of up to `rows` rows, in order."""
+        self._kind, narrow = kind, kind.narrow
+        idle = {kernel for kernel, is_there in (("attention_wide", kind.wide), ("attention", narrow)) if not is_there}
         records = [record for record in self._records if record.kernel not in idle]
         self._left, self._spent = {}, None
         around = zip([None, *records], records, [*records[1:], None], strict=False)
@@ -109,8 +114,8 @@ class Programs:
             return [self._attention_wide(record, arguments)]
         if record.grid is None:
             return [self._attention(record, arguments, rows)]
-        if record.kernel == "fold_quantise" and narrow and self._folds_in_clusters(rows):
-            return [self._fold_in_clusters(record, arguments, rows)]
+        if record.kernel == "fold_quantise" and narrow and (fold := self._cluster_fold(record, rows)) is not None:
+            return [Launch(record.kernel, fold, (SLICES * record.defines["GROUPS"], rows), arguments)]
         defines = dict(record.defines)
         if record.kernel in QUANTISING:
             defines["CORES"] = int(self._has_warpgroups(rows))
@@ -120,7 +125,7 @@ class Programs:
             defines["APART"], arguments = int(slices is not None), (*arguments, slices or Slices())
         kernel, blocks = record.kernel, record.grid(rows)
         if kernel == "norm_quantise":
-            defines["EARLY"] = int(rows <= MOST_EARLY_ROWS and self._gpu.capability == FEW_CAPABILITY)
+            defines["EARLY"] = int(rows <= MOST_EARLY_ROWS and self._starts_alone(record, rows))
         if isinstance(record.grid, Pairs):
             each = MOST_HEADS_EACH if rows >= MANY_ROWS and not defines["APART"] else 1
             blocks, defines["EACH"] = record.grid(rows, each), each
@@ -138,6 +143,19 @@ class Programs:
         share = -(-blocks[0] * blocks[1] // self._gpu.sm_count)
         return round_up(self._gpu.shared_bytes // (share + 1), ROOM_BYTES) if share <= MOST_SPREAD else 0
 
+    def _starts_alone(self, norm: Record, rows: int) -> bool:
+        """Whether the product behind a norm, of few rows, has a thread block an SM."""
+        if self._gpu.capability < OVERLAP_CAPABILITY:
+            return False
+        product = next(record for record in self._records if record.parts and record.operands[0] in norm.writes)
+        sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
+        if self._cluster_cut(product, None, rows) or self._few_cut(product, rows, sm_count):
+            return True
+        kind = product.parts[0].matrix.kind
+        assert kind is not None
+        cut = product_cut(kind, _outputs(product), rows, sm_count=sm_count, shared_bytes=room)
+        return 2 * cut.shared_bytes > room
+
     def _has_warpgroups(self, rows: int) -> bool:
         """Whether products of so many rows take wgmma, and so activations laid out for it."""
         return self._gpu.capability == WARPGROUP_CAPABILITY and rows >= FEWEST_WIDE_ROWS
@@ -149,7 +167,7 @@ class Programs:
         arguments = (self._parts(record.parts), *arguments)
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         if self._has_warpgroups(rows):
-            return self._warpgroups(record, arguments, outputs, rows)
+            return self._warpgroups(record, around[0], arguments, outputs, rows)
         wide = wide_cut(kind, outputs, rows, sm_count, room)
         if wide is not None:
             return self._wide(record, wide, arguments, outputs, rows)
@@ -251,7 +269,7 @@ class Programs:
     def _wide(
         self, record: Record, cut: WideCut, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
     ) -> list[Launch]:
-        arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows))))
+        arguments = (*arguments, *self._sums.place(record, rows))
         defines = {**record.defines, **cut.defines()}
         function = self._library.function("matmul_wide", defines, record.threads, cut.shared_bytes)
         blocks = min(cut.units(outputs, rows), self._gpu.sm_count * function.blocks_per_sm)
@@ -259,17 +277,19 @@ class Programs:
         return [product, *self._apart(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
 
     def _warpgroups(
-        self, record: Record, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
+        self, record: Record, before: Record | None, arguments: tuple[Operand, ...], outputs: Sequence[int], rows: int
     ) -> list[Launch]:
-        kind = record.parts[0].matrix.kind
-        assert kind is not None
-        room, is_full = self._gpu.shared_bytes - PRODUCT_STATIC_BYTES, not _is_of_wanted(record)
-        cut = warpgroup_cut(kind, outputs, rows, self._gpu.sm_count, room, is_full=is_full)
-        assert cut is not None
-        defines = {**record.defines, **cut.defines()}
+        """Return a launch of `matmul_warpgroup`, beside the product before where the slices of both are taken together:
+        on the SMs that its last slices leave idle.
+        """
+        cut, apart = self._cut(record.parts, rows, record.is_full), record.leaves
+        assert isinstance(cut, WarpgroupCut)
+        assert apart is not None
+        is_beside = before is not None and before.leaves is apart and self._sums.are_taken(apart, rows)
+        defines = {**record.defines, **cut.defines(), "BESIDE": int(is_beside)}
         function = self._library.function("matmul_warpgroup", defines, cut.threads, cut.shared_bytes)
-        blocks = min(cut.slices(outputs, rows), self._gpu.sm_count)
-        arguments = (*arguments, ctypes.c_void_p(self._partials_of(cut.partial_bytes(outputs, rows, blocks))))
+        blocks = cut.blocks(outputs, rows, self._gpu.sm_count)
+        arguments = (*arguments, *self._sums.place(record, rows))
         handing = (*arguments, ctypes.c_void_p(self._flags))
         product = Launch(_product_name(record), function, (blocks, 1), handing, _weight_bytes(record))
         return [product, *self._apart(record, cut.places(outputs), rows, arguments)] if cut.split else [product]
@@ -277,44 +297,24 @@ class Programs:
     def _apart(self, record: Record, places: int, rows: int, arguments: tuple[Operand, ...]) -> list[Launch]:
         """Return the launch that folds the slices of a product, unless the record that takes them does so itself."""
         apart = record.leaves
-        if apart is not None and apart.is_taken:
-            self._left[apart] = self._slices(apart, arguments[-1].value)
+        if apart is not None and self._sums.are_taken(apart, rows):
+            self._left[apart] = self._sums.slices(apart, self._placed(apart.activation).value)
             return []
         fold = self._library.function("fold_slices", {"PLANES": record.defines["PLANES"]}, FOLD_THREADS)
         return [Launch("fold_slices", fold, (places, rows), arguments)]
 
-    def _slices(self, apart: Apart, sums: int) -> Slices:
-        matrix = apart.parts[0].matrix
-        assert matrix.kind is not None
-        activation = self._placed(apart.activation).value
-        scales = activation + scales_at(matrix.inputs, apart.columns, matrix.kind.planes)
-        slices = Slices(sums=sums, scales=scales, columns=apart.columns)
-        for index, part in enumerate(apart.parts):
-            slices.first[index], slices.biases[index] = slices.width, part.bias
-            slices.width += round_up(part.matrix.outputs, WIDE_OUTPUTS)
-        return slices
-
     def take_slices(self, widths: Sequence[int]) -> None:
-        """Take the memory of slices left apart for steps of any of these rows: what the largest product needs."""
-        products = [record for record in self._records if record.parts]
-        self._partials_of(max((self._slices_bytes(record, rows) for record in products for rows in widths), default=0))
+        """Take the memory of slices left apart for steps of any of these rows."""
+        self._sums.take([record for record in self._records if record.parts], widths)
 
-    def _slices_bytes(self, record: Record, rows: int) -> int:
-        kind, outputs = record.parts[0].matrix.kind, _outputs(record)
+    def _cut(self, parts: Sequence[PartOperands], rows: int, is_full: bool) -> WarpgroupCut | WideCut | None:
+        """Return the cut of a product of many rows, most of which there are where it `is_full`; None of few rows."""
+        kind, outputs = parts[0].matrix.kind, outputs_of(parts)
         assert kind is not None
         sm_count, room = self._gpu.sm_count, self._gpu.shared_bytes - PRODUCT_STATIC_BYTES
         if self._has_warpgroups(rows):
-            cut = warpgroup_cut(kind, outputs, rows, sm_count, room, is_full=not _is_of_wanted(record))
-            return 0 if cut is None else cut.partial_bytes(outputs, rows, min(cut.slices(outputs, rows), sm_count))
-        wide = wide_cut(kind, outputs, rows, sm_count, room)
-        return 0 if wide is None else wide.partial_bytes(outputs, rows)
-
-    def _partials_of(self, size_bytes: int) -> int:
-        """Return memory for slices left apart: the largest asked for so far, shared by every product of that size."""
-        if size_bytes > self._partial_bytes:
-            self._partials, self._partial_bytes = self._gpu.allocate(size_bytes), size_bytes
-            self.allocated_bytes += size_bytes
-        return self._partials
+            return warpgroup_cut(kind, outputs, rows, sm_count, room, is_full=is_full)
+        return wide_cut(kind, outputs, rows, sm_count, room)
 
     def _parts(self, operands: Sequence[PartOperands]) -> Parts:
         parts = Parts(count=len(operands))
@@ -327,23 +327,25 @@ class Programs:
 
     def _attention(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
         sizes = (record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
-        ring = narrow_ring(*sizes, crowded=self._is_crowded)
-        threads = record.threads + (COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0)
+        ring = narrow_ring(*sizes, crowded=self._kind.crowded, shared=self._kind.shared)
+        copying = COPYING_THREADS if self._gpu.capability >= COPY_ENGINE_CAPABILITY else 0
+        threads = record.threads * ring.teams + copying
         spent, self._spent = self._spent or Slices(), None
         deal = {"CLAIMED": int(self._has_warpgroups(rows)), "SPENT": int(spent.width > 0)}
-        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, **deal}
+        defines = {**record.defines, "STAGES": ring.stages, "BLOCKS": ring.blocks, "TEAMS": ring.teams, **deal}
         function = self._library.function(record.kernel, defines, threads, ring.shared_bytes)
         arguments = (*arguments, pointer(spent.sums or 0), ctypes.c_int(4 * SLICES * spent.width))
         return Launch(record.kernel, function, (self._gpu.sm_count * function.blocks_per_sm, 1), arguments)
 
-    def _folds_in_clusters(self, rows: int) -> bool:
-        """Whether a few rows' chunks are folded by as many thread blocks as find room."""
-        return self._gpu.capability == FOLD_CLUSTER_CAPABILITY and rows in CLUSTER_FOLD_ROWS
-
-    def _fold_in_clusters(self, record: Record, arguments: tuple[Operand, ...], rows: int) -> Launch:
-        defines = {**record.defines, "CORES": 0}
-        function = self._library.function("fold_cluster", defines, FOLD_CLUSTER_THREADS)
-        return Launch(record.kernel, function, (rows, SLICES * defines["GROUPS"]), arguments)
+    def _cluster_fold(self, record: Record, rows: int) -> Function | None:
+        """Return what folds a few rows' chunks by as many thread blocks as find room; None where another kernel does,
+        or the device has no room for a cluster.
+        """
+        is_for_clusters = rows in CLUSTER_FOLD_ROWS or self._kind.long
+        if self._gpu.capability != FOLD_CLUSTER_CAPABILITY or not is_for_clusters:
+            return None
+        fold = self._library.function("fold_cluster", {**record.defines, "CORES": 0}, FOLD_CLUSTER_THREADS)
+        return fold if self._gpu.clusters_at_once(fold, record.defines["GROUPS"]) > 0 else None
 
     def _attention_wide(self, record: Record, arguments: tuple[Operand, ...]) -> Launch:
         ring = wide_ring(record.defines["HEAD_DIM"], record.defines["KV_BITS"], self._gpu.shared_bytes)
@@ -359,12 +361,6 @@ class Programs:
         return operand
 
 
-def _is_of_wanted(record: Record) -> bool:
-    """Whether a product is of the rows alone whose logits are wanted: of a prompt's step one or none."""
-    domain = record.operands[-1]
-    return isinstance(domain, ctypes.c_int) and domain.value == WANTED
-
-
 def _whole_rows(arguments: tuple[Operand, ...], width: int) -> tuple[Operand, ...]:
     """Return what `quantise` takes of `fold_quantise`'s arguments, where attention left no row in chunks."""
     _, _, out, stride, *target, _ = arguments
@@ -372,7 +368,7 @@ def _whole_rows(arguments: tuple[Operand, ...], width: int) -> tuple[Operand, ..
 
 
 def _outputs(record: Record) -> list[int]:
-    return [part.matrix.outputs for part in record.parts]
+    return outputs_of(record.parts)
 
 
 def _weight_bytes(record: Record) -> int:

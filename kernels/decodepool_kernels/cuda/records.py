@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from decodepool_kernels.arena import Buffer
 from decodepool_kernels.cuda.grids import Grid
+from decodepool_kernels.cuda.inputs import WANTED
 from decodepool_kernels.cuda.packing import MatrixKind
 
 ROW_THREADS = 256
@@ -87,14 +88,25 @@ class PartOperands:
 
 @dataclass(eq=False)
 class Apart:
-    """A product whose slices may be left apart, with the activation of `columns` rows it took; whether one record takes
-    all its results as they are left, and folds them on the way in.
+    """Products, in the order of their launches, whose slices may be left apart, beside each other, with the activation
+    of `columns` rows that they take; and in which order one record takes their parts as they are left, and folds them
+    on the way in: none where nobody does.
     """
 
-    parts: tuple[PartOperands, ...]
+    products: list[tuple[PartOperands, ...]]
     activation: Buffer
     columns: int
-    is_taken: bool = False
+    order: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> tuple[PartOperands, ...]:
+        """The parts of all products."""
+        return tuple(part for product in self.products for part in product)
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody takes them."""
+        return bool(self.order)
 
 
 @dataclass(frozen=True)
@@ -113,6 +125,17 @@ class Record:
     parts: tuple[PartOperands, ...] = ()
     leaves: Apart | None = None
     takes: Apart | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a product is of all rows, not of those alone whose logits are wanted: of a prompt's one or none."""
+        domain = self.operands[-1]
+        return not isinstance(domain, ctypes.c_int) or domain.value != WANTED
+
+
+def outputs_of(parts: Sequence[PartOperands]) -> list[int]:
+    """Return how many outputs each part has."""
+    return [part.matrix.outputs for part in parts]
 
 
 def pointer(address: int) -> ctypes.c_void_p:

@@ -68,6 +68,8 @@ def _is_warpgroup_cut(defines: Defines) -> bool:
     """Whether units are of 256 outputs, tall, or halves of slices left apart, with the largest stages of activations
     that such units have, or smaller ones beside 16-bit weights.
     """
+    if defines["BESIDE"] and not defines["SPLIT"]:
+        return False
     if defines["TILES"] == TALL_TILES:
         is_tall = defines["CODE_BITS"] < 16 and defines["SUMS"] != HALF_SUMS
         return is_tall and bool(defines["HALF"]) and defines["COLUMN_BLOCKS"] == 1
@@ -75,6 +77,11 @@ def _is_warpgroup_cut(defines: Defines) -> bool:
         return False
     most = 4 if defines["TILES"] <= 4 or defines["SPLIT"] or defines["GROUP_CHAINS"] else 2
     return defines["COLUMN_BLOCKS"] == most or (defines["CODE_BITS"] == 16 and defines["COLUMN_BLOCKS"] < most)
+
+
+def _is_narrow_cut(defines: Defines) -> bool:
+    """Whether teams have an SM to themselves."""
+    return (defines["TEAMS"] > 1) == (defines["BLOCKS"] == 1)
 
 
 def _is_fold(defines: Defines) -> bool:
@@ -86,7 +93,8 @@ def _is_fold(defines: Defines) -> bool:
 
 @dataclass(frozen=True)
 class Kernel:
-    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64.
+    """`variants` maps each define to the values it takes; `reference` is the formula that tests hold it to, in f64, and
+    `exact_against` what has the same bits.
     `only` is the target that a kernel is for, where it is not for every one; some are for matrices with factored scales
     alone. `is_made` tells which combinations a step can ask for, where not all.
     """
@@ -105,6 +113,12 @@ class Kernel:
     def entry(self) -> str:
         """The function's name in the source."""
         return self.source.removesuffix(".cu")
+
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """The kernels that this one is exact against; none where that is itself, cut otherwise."""
+        names = self.exact_against.split(", ")
+        return tuple(names) if all(name.isidentifier() for name in names) else ()
 
     def every_variant(self) -> Iterator[dict[str, int]]:
         """Yield the defines of every variant."""
@@ -137,17 +151,19 @@ HOPPER = "sm_90a"
 HELD = {"ITEMS": (1, 4, 8, 14)}
 ACTIVATIONS = {"PLANES": (3, 2), "SUMS": (0, 1, 2), "CORES": (0, 1)}
 PLANES = {**ACTIVATIONS, **HELD}
+NORMED, GATED = {"WIDTH": (96, 2880, 8192, 4096)}, {"WIDTH": (96, 11008, 28672, 14336)}
 STAGES = {"STAGES": (3,)}
 WIDE_CUTS = {"TILES": (4, 8), "SPLIT": (0, 1), "STAGES": (2,)}
 WARPGROUP_STAGES = {"WEIGHT_STAGES": (2,), "COLUMN_STAGES": (2,), "COLUMN_BLOCKS": (4, 2, 1)}
-WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), **WARPGROUP_STAGES}
+WARPGROUP_CUTS = {"TILES": (16, 3, 4, 6, 8), "HALF": (0, 1), "SPLIT": (0, 1), "BESIDE": (0, 1), **WARPGROUP_STAGES}
 PAGES = {"KV_BITS": (8, 16)}
 FOLD_SWITCHES = {"WINDOW": (1, 0), "SINKS": (1, 0)}
 SWITCHES = {**FOLD_SWITCHES, "SOFT_CAP": (1, 0)}
 FOLDED_HEADS = {"HEADS": (2, 9, 128, 32), "HEAD_DIM": HEAD_DIMS, **FOLD_SWITCHES}
 FOLDS = {**ACTIVATIONS, "GROUPS": (1, 2, 3, 8, 4), "ITEMS": (4, 2, 1), **FOLDED_HEADS}
 DEALS = {"CLAIMED": (0, 1), "SPENT": (1, 0)}
-ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, "BLOCKS": (2, 3, 4), **STAGES, **DEALS, **SWITCHES}
+NARROW_CUTS = {"TEAMS": (2, 1), "BLOCKS": (1, 2, 3, 4), "STAGES": (4,)}
+ATTENTION = {"HEAD_DIM": HEAD_DIMS, **PAGES, **NARROW_CUTS, **DEALS, **SWITCHES}
 WIDE_ATTENTION = {"HEAD_DIM": WIDE_HEAD_DIMS, **PAGES, **STAGES, **SWITCHES}
 APART = {"APART": (0, 1)}
 FEW_COLUMNS = {"MOST_ROWS": (8, 4, 2, 1), "COLUMNS": (8, 4, 2)}
@@ -167,10 +183,11 @@ KERNELS: dict[str, Kernel] = {
         Kernel("quantise.cu", "x, from its planes", "itself at any width", PLANES, is_made=_are_activations),
         Kernel(
             "norm_quantise.cu", "the norm of a + b, from its planes", "fold_slices, add, rms_norm, quantise",
-            {**PLANES, **APART, "EARLY": (0, 1)}, is_made=_is_norm,
+            {**ACTIVATIONS, **NORMED, **APART, "EARLY": (0, 1)}, is_made=_is_norm,
         ),
         Kernel(
-            "swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise", PLANES, is_made=_are_activations
+            "swiglu_quantise.cu", "silu(g) u, from its planes", "swiglu, quantise",
+            {**ACTIVATIONS, **GATED}, is_made=_are_activations,
         ),
         Kernel(
             "matmul.cu", "W x + b of the dequantised matrix", "every define, parts and width", CUTS,
@@ -198,7 +215,7 @@ KERNELS: dict[str, Kernel] = {
             {**PAGES, **APART, "EACH": (4, 1)},
         ),
         Kernel("append.cu", "x at its place in its page, to the bit", "itself at any width", PAGES),
-        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION),
+        Kernel("attention.cu", "softmax(scale q K') V", "any cut and width", ATTENTION, is_made=_is_narrow_cut),
         Kernel("attention_wide.cu", "softmax(scale q K') V", "attention", WIDE_ATTENTION, only=HOPPER),
         Kernel("attention_fold.cu", "softmax(scale q K') V", "attention of whole rows", FOLDED_HEADS),
         Kernel(
@@ -216,6 +233,8 @@ KERNELS: dict[str, Kernel] = {
         Kernel("read_words.cu", "exclusive or of the words, to the bit", "itself on any grid", {}),
         Kernel("draw.cu", "draw_as_device, to the bit", "draw_cluster", {"ITEMS": (1, 126)}),
         Kernel("draw_cluster.cu", "draw_as_device, to the bit", "draw", {"ITEMS": (1, 16, 32)}, only=HOPPER),
-        Kernel("argmax.cu", "numpy's argmax, to the bit", "itself at any width", {}),
+        Kernel("bring.cu", "the words brought, to the bit", "itself for any parts", {}),
+        Kernel("argmax.cu", "numpy's argmax", "itself at any width", {}),
+        Kernel("argmax_cluster.cu", "numpy's argmax", "argmax", {"BLOCKS": (8, 4)}, only=HOPPER),
     )
 }  # fmt: skip

@@ -50,7 +50,7 @@ class ProductTrial:
         """Return the products of some rows, `[which, outputs]`, as one step makes them."""
         for part in self._inputs.place([OneRow((0,), 0, (row,), None) for row in which]):
             self._gpu.upload(self._step + 4 * part.start, self._inputs.words[part.start : part.stop])
-        for launch in self._programs.launches(len(which), wide=False):
+        for launch in self._programs.launches(len(which)):
             self._gpu.launch(launch)
         found = np.empty((len(which), -(-self._outputs // 32) * 32), np.float32)
         self._gpu.download(found, self._result)

@@ -128,6 +128,7 @@ def _demand(pool: Pool, facts: ModelFacts, sessions: int | None) -> Demand:
         sessions=sessions,
         cache_reserve_bytes=pool.spec.cache_reserve,
         max_step_rows=STEP_ROWS[pool.kind],
+        types=facts.types,
     )
 
 

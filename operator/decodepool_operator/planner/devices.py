@@ -1,4 +1,6 @@
-"""How much memory a worker's device has, and who says so: the spec, the product's name, or the nodes' own labels."""
+"""How much memory a worker's device has, and who says so: the spec, the product's name, or the nodes' own labels; and
+whether the engine runs on it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import re
 from dataclasses import dataclass
 
 from decodepool_sizing.devices import DeviceMemory, gpu_memory
-from decodepool_sizing.gpus import GPUS, find_gpu
+from decodepool_sizing.gpus import GPU, GPUS, find_gpu
+from decodepool_sizing.support import gpu_refusals
 
 from decodepool_operator.planner import nodes
 from decodepool_operator.planner.differences import digest
@@ -17,6 +20,9 @@ WHOLE_GPU = "nvidia.com/gpu"
 SLICE = re.compile(r"nvidia\.com/mig-(?P<profile>[0-9]+g\.(?P<gigabytes>[0-9]+)gb[-.+a-z0-9]*)")
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 SHARING_LABEL = "nvidia.com/gpu.replicas"
+CAPABILITY_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+SHARED_SUFFIX = "-SHARED"
+"""Of the product's name, where a GPU is shared out."""
 SLICE_GIGABYTE_BYTES = 9 * 10**8
 """What is counted on for each gigabyte in a slice's name, where nothing better is known: names are rounded up."""
 
@@ -51,6 +57,9 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
             "UnsupportedCount",
             f"accelerator.count is {accelerator.count}: a worker runs on one device; more replicas use more",
         )
+    refused = _refused_gpu(pool, seen)
+    if refused is not None:
+        return refused
     if accelerator.memory is not None:
         return Device(gpu_memory(accelerator.memory, accelerator.product or resource_of(pool)), "spec")
     if accelerator.product is not None and (by_name := _by_product(accelerator.product, resource_of(pool))):
@@ -58,13 +67,44 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
     return _by_nodes(pool, seen)
 
 
-def _by_product(product: str, resource: str) -> DeviceMemory | None:
-    name = product.removesuffix("-SHARED")
-    is_slice = SLICE.fullmatch(resource)
+def _refused_gpu(pool: Pool, seen: tuple[Object, ...] | None) -> Refused | None:
+    """Return why the engine does not run on the product asked for, or on a GPU that a worker may get: whatever memory
+    is told of it, the worker would end at its start.
+    """
+    asked = _known(pool.spec.accelerator.product or "")
+    if asked is not None and (lines := gpu_refusals(asked.compute_capability)):
+        return Refused("UnsupportedGPU", f"accelerator.product: {asked.name}: {lines[0]}")
+    resource = resource_of(pool)
+    for node in nodes.admitted(pool, seen or ()):
+        capability = _capability(node) if nodes.offered(node, resource) else None
+        if capability is not None and (lines := gpu_refusals(capability)):
+            where = f"node {node['metadata']['name']}, which the pool admits, has a {_name(node, resource)}"
+            helps = "accelerator.product or template.nodeSelector keeps workers off it"
+            return Refused("UnsupportedGPU", f"{where}: {lines[0]}; {helps}")
+    return None
+
+
+def _capability(node: Object) -> str | None:
+    """Return the compute capability of a node's GPUs: as its labels have it, else its product's."""
+    here = nodes.labels(node)
+    major, minor = (here.get(label, "") for label in CAPABILITY_LABELS)
+    if major.isdigit() and minor.isdigit():
+        return f"{major}.{minor}"
+    known = _known(here.get(nodes.PRODUCT_LABEL, ""))
+    return None if known is None else known.compute_capability
+
+
+def _known(name: str) -> GPU | None:
     try:
-        return find_gpu(f"{name} MIG {is_slice['profile']}" if is_slice else name).device
+        return find_gpu(name.removesuffix(SHARED_SUFFIX))
     except ValueError:
         return None
+
+
+def _by_product(product: str, resource: str) -> DeviceMemory | None:
+    is_slice = SLICE.fullmatch(resource)
+    known = _known(f"{product.removesuffix(SHARED_SUFFIX)} MIG {is_slice['profile']}" if is_slice else product)
+    return None if known is None else known.device
 
 
 def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused:

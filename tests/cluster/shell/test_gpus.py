@@ -29,7 +29,7 @@ def add_several_products(nodes: FakeNodes) -> None:
         {GPU: 0, SLICE: 7},
         discovered("NVIDIA-A100-SXM4-80GB", 81920, rack="c", **{f"{SLICE}.memory": "9728"}),
     )
-    nodes.add("teams", {GPU: 4}, discovered("Tesla-T4", 15360, rack="b"), taint="team=vision")
+    nodes.add("teams", {GPU: 4}, discovered("NVIDIA-GeForce-RTX-4080", 16376, rack="b"), taint="team=vision")
 
 
 PLANS: dict[str, tuple[Object, Object, int, set[str]]] = {
@@ -42,7 +42,7 @@ PLANS: dict[str, tuple[Object, Object, int, set[str]]] = {
         23028, {"a10", "h100"}),
     "the card that a taint keeps others off": ({"product": "NVIDIA-H100-80GB-HBM3"}, {}, 81559, {"h100"}),
     "a team's own card, tolerated": (
-        {}, {"nodeSelector": {"rack": "b"}, "tolerations": [{"key": "team", "operator": "Exists"}]}, 15360,
+        {}, {"nodeSelector": {"rack": "b"}, "tolerations": [{"key": "team", "operator": "Exists"}]}, 16376,
         {"l40s", "teams"}),
     "a slice": ({"resource": SLICE}, {}, 9728, {"sliced"}),
     "memory that the spec names": ({"memory": "16Gi"}, {"nodeSelector": {"rack": "b"}}, 16384, {"l40s"}),
@@ -84,6 +84,20 @@ def test_a_whole_card_is_not_found_where_it_is_sliced_and_a_slice_not_where_it_i
     site.nodes.add("fresh", {GPU: 1}, discovered("NVIDIA-A10", 23028))
     site.wait_ready("whole")
     assert site.says("larger", "CapacityPlanned", "DeviceUnknown", "of 2, offers")
+
+
+def test_a_gpu_older_than_the_engines_oldest_is_refused_until_workers_are_kept_off_it(site: Site) -> None:
+    site.nodes.add("old", {GPU: 1}, discovered("Tesla-T4", 15360))
+    site.nodes.add("new", {GPU: 1}, discovered("NVIDIA-A10", 23028, rack="a"))
+    site.make("anywhere")
+    site.make("asked", {"product": "Tesla-T4"})
+    site.make("kept", template={"nodeSelector": {"rack": "a"}})
+    site.wait_ready("kept")
+    site.wait("anywhere", "CapacityPlanned", "UnsupportedGPU", "node old, which the pool admits, has a Tesla-T4")
+    site.wait("asked", "CapacityPlanned", "UnsupportedGPU", "accelerator.product: T4: compute capability 7.5")
+    for name in ("anywhere", "asked"):
+        assert site.condition(name, "Ready")["reason"] == "UnsupportedGPU"
+        assert not site.workers(name), name
 
 
 RESOURCES: dict[str, tuple[Object, str | None]] = {

@@ -18,6 +18,7 @@ from decodepool_sizing.header import Header, read_header
 from decodepool_sizing.host import available_memory_bytes, usable_cores
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
+from decodepool_sizing.matrix_types import step_types
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.readers import FileReader, file_reader
 from decodepool_sizing.shape import ModelShape
@@ -197,6 +198,7 @@ def _planned(model: ModelFile, wanted: Wanted, gpu: DeviceMemory | None) -> Capa
         sessions=sessions,
         cache_reserve_bytes=wanted.cache_reserve_bytes,
         max_step_rows=STEP_ROWS["cpu" if gpu is None else gpu.kind],
+        types=step_types(model.shape, model.header.tensors),
     )
     if wanted.memory_bytes is None:
         return plan_capacity(demand, _enough(demand, gpu or cpu_memory(available_memory_bytes(), "this machine")))

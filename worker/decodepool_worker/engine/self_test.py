@@ -25,11 +25,12 @@ def require_same_bits(engine: Engine, name: str) -> None:
     for, doubling from one.
 
     GpuFault with the GPU's name where the logits after it differ by a bit, or are all one number: a device that
-    computes nothing is equal to itself. Writes to pages and slots from 0 on.
+    computes nothing is equal to itself. Logits that are not finite are the model's own. Writes to pages and slots from
+    0 on.
     """
     tokens = [position * 7919 % engine.vocabulary_size for position in range(TOKENS)]
     alone = _logits_after(engine, tokens, rows=1)
-    if len(np.unique(np.frombuffer(alone, np.float32))) == 1 < engine.vocabulary_size:
+    if len(np.unique(np.frombuffer(alone, np.float32), equal_nan=False)) == 1 < engine.vocabulary_size:
         raise GpuFault(f"{name}: every logit is the same number, so it computes nothing")
     for rows in FEW_ROWS:
         if _logits_after(engine, tokens, rows) != alone:

@@ -4,14 +4,19 @@
 //   m = largest s; p = 2^(s - m) = p_hi + p_lo; l, O = chains over tokens: p_hi (1, v), p_lo (1, v), next step
 //
 // 8 blocks fold into a group, groups into the row, ascending from nothing: a function of the row's position and pages alone.
-// A block of 4 warps takes a unit: up to 8 columns (rows of one session x query heads of one kv head) against a run of blocks, and leaves either
+// A thread block takes a unit: up to 8 columns (rows of one session x query heads of one kv head) against a run of blocks, and leaves either
 // the finished rows or the state of one chunk (a block, or a group), to be folded (partials.cuh). Tokens and dims are the rows of the products.
+// A team of 4 warps takes a block; of two teams (TEAMS) the first takes the even ones of a unit and folds what both have.
 #include "incoming.cuh"
 
 #define STEPS (HEAD_DIM / 16)
 #define WARP_TILES ((HEAD_DIM + 63) / 64)
 #define STEPS_AT_ONCE (KV_BITS == 8 ? 2 : 1)  // whose operands one load brings
 #define LINE_BYTES 128
+#define OWN_COLUMNS (COLUMNS * 32 / WORKERS)  // whose queries a warp splits, so many times 8 steps of each
+#define STEPS_LOADED ((STEPS + 7) / 8)
+#define STATE_WORDS (1 + WARP_TILES)  // of 16 bytes
+static_assert(TEAMS == 1 || (TEAMS == 2 && STAGES % 4 == 0), "a slot of the ring is always the same team's");
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
@@ -42,7 +47,7 @@ DEVICE void load_values(u32 (&v)[STEPS_AT_ONCE][4], const u8* half, int dims, in
 #endif
 }
 
-struct State {
+struct __align__(16) State {
   float m[2], l[2], o[WARP_TILES][4];
   METHOD void clear() {
     UNROLL for (int e = 0; e < 2; e++) m[e] = MINUS_INFINITY, l[e] = 0.f;
@@ -80,20 +85,25 @@ struct Columns {
   }
 };
 
-// A unit's queries as the second operand of a step has them, [high, high, low, low] a lane, in place of what they are made of.
+// A unit's queries as the second operand of a step has them, [high, high, low, low] a lane.
 DEVICE void split_queries(const Incoming& incoming, const Unit& unit, float scale) {
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  UNROLL for (int column = 2 * warp; column < 2 * warp + 2; column++)
-    UNROLL for (int first = 0; first < STEPS; first += 8) {
-      const int step = first + (lane >> 2);
-      const float* from = incoming.query(unit, column) + 16 * step + 2 * (lane & 3);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  float2 v[OWN_COLUMNS][STEPS_LOADED][2];
+  UNROLL for (int i = 0; i < OWN_COLUMNS; i++)
+    UNROLL for (int j = 0; j < STEPS_LOADED; j++) {
+      const int column = warp + i * (WORKERS / 32), step = 8 * j + (lane >> 2);
+      const float* from = incoming.g.query(unit, column) + 16 * step + 2 * (lane & 3);
       const bool is_live = column < unit.rows * unit.heads && step < STEPS;
-      const float2 v = is_live ? *(const float2*)from : make_float2(0.f, 0.f), w = is_live ? *(const float2*)(from + 8) : make_float2(0.f, 0.f);
+      UNROLL for (int half = 0; half < 2; half++) v[i][j][half] = is_live ? *(const float2*)(from + 8 * half) : make_float2(0.f, 0.f);
+    }
+  UNROLL for (int i = 0; i < OWN_COLUMNS; i++)
+    UNROLL for (int j = 0; j < STEPS_LOADED; j++) {
+      const int column = warp + i * (WORKERS / 32), step = 8 * j + (lane >> 2);
+      const float2 first = v[i][j][0], second = v[i][j][1];
       uint4 q;
-      split(__fmul_rn(v.x, scale), __fmul_rn(v.y, scale), q.x, q.z);
-      split(__fmul_rn(w.x, scale), __fmul_rn(w.y, scale), q.y, q.w);
-      __syncwarp();
-      if (step < STEPS) *(uint4*)(incoming.kept(column) + 16 * step + 4 * (lane & 3)) = q;
+      split(__fmul_rn(first.x, scale), __fmul_rn(first.y, scale), q.x, q.z);
+      split(__fmul_rn(second.x, scale), __fmul_rn(second.y, scale), q.y, q.w);
+      if (step < STEPS) *(uint4*)(incoming.split_query(column) + 16 * step + 4 * (lane & 3)) = q;
     }
   meet_workers();
 }
@@ -104,8 +114,8 @@ struct Attending {
 
   // A warp's 16 tokens against every column, and the largest score of each.
   METHOD void multiply_keys(const u8* half, const Incoming& incoming, int first_token, const Columns& columns, const Switches& switches, Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
-    const float* queries = incoming.kept(lane >> 2) + 4 * (lane & 3);
+    const int warp = own_warp(), lane = threadIdx.x & 31, token = first_token + warp * 16 + (lane >> 2);
+    const float* queries = incoming.split_query(lane >> 2) + 4 * (lane & 3);
     UNROLL for (int i = 0; i < 4; i++) scores[i] = 0.f;
     UNROLL for (int first = 0; first < STEPS; first += STEPS_AT_ONCE) {
       u32 k[STEPS_AT_ONCE][4];
@@ -129,7 +139,7 @@ struct Attending {
   }
 
   METHOD void weigh(Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, column = 2 * (lane & 3);
+    const int warp = own_warp(), lane = threadIdx.x & 31, column = 2 * (lane & 3);
     u32 high[2], low[2];
     UNROLL for (int e = 0; e < 2; e++) {
       const float4 v = *(const float4*)meeting.largest[column + e];
@@ -149,7 +159,7 @@ struct Attending {
 
   // Every token for a warp's tiles of 16 dims.
   METHOD void multiply_values(const u8* half, const Meeting& meeting) {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const int warp = own_warp(), lane = threadIdx.x & 31;
     float sums[4] = {0.f, 0.f, 0.f, 0.f};
     UNROLL for (int n = 0; n < WARP_TILES; n++) UNROLL for (int i = 0; i < 4; i++) block.o[n][i] = 0.f;
     UNROLL for (int first = 0; first < PAGE_TOKENS / 16; first += STEPS_AT_ONCE) {
@@ -172,7 +182,54 @@ struct Attending {
     }
     block.l[0] = sums[0], block.l[1] = sums[1];
   }
+
+  // The state of the unit's block b, after those of all before it.
+  METHOD void fold(const State& state, const Unit& unit, int b) {
+    running.fold(state);
+    if (unit.chunk < 0 && ((unit.block + b) % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || b == unit.blocks - 1)) {
+      total.fold(running);
+      running.clear();
+    }
+  }
 };
+
+#if TEAMS > 1
+struct Handed {
+  float4 states[2][STATE_WORDS][TEAM_THREADS];
+  u64 barriers[4];
+};
+
+// The way of the second team's states to the first, which folds all of them in order: from thread to thread of the same place in its team.
+struct Relay {
+  Pipe<2, STATE_WORDS * TEAM_THREADS * 16> states;
+
+  METHOD Relay(const Handed& handed) : states((const u8*)handed.states, handed.barriers) {
+    if (threadIdx.x == 0) states.set(TEAM_WARPS, TEAM_WARPS);
+  }
+  METHOD u32 place(int word) const { return states.slot() + (word * TEAM_THREADS + threadIdx.x % TEAM_THREADS) * 16; }
+
+  METHOD void hand(const State& state) {
+    wait_barrier(states.filled() + 8, states.phase ^ 1);
+    UNROLL for (int word = 0; word < STATE_WORDS; word++) put_shared(place(word), ((const float4*)&state)[word]);
+    give_back_slot(states.filled());
+    states.pass();
+  }
+  METHOD State taken() {
+    State state;
+    states.wait();
+    UNROLL for (int word = 0; word < STATE_WORDS; word++) ((float4*)&state)[word] = shared_at<float4>(place(word));
+    states.give_back<false>();
+    return state;
+  }
+};
+#else
+struct Handed {};
+struct Relay {
+  METHOD Relay(const Handed&) {}
+  METHOD void hand(const State&) {}
+  METHOD State taken() { return State(); }
+};
+#endif
 
 // The sinks of a lane's columns, folded into finished rows.
 DEVICE void fold_sinks(State& total, const Switches& switches, const Columns& columns) {
@@ -190,7 +247,7 @@ struct Results {
   int heads;
 
   METHOD void put(const State& state, const Unit& unit, const Columns& columns) const {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2;
+    const int warp = own_warp(), lane = threadIdx.x & 31, r = lane >> 2;
     const bool is_whole = unit.chunk < 0;
     UNROLL for (int e = 0; e < 2; e++) {
       if (columns.seen[e] < 0 || columns.parts[e] < 0) continue;
@@ -220,12 +277,15 @@ extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, BLOCKS)
 attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_stride, float* partial_o, float2* partial_ml, int heads, int kv_heads, float scale,
           const int* step, Switches switches, const u8* spent, int spent_row_bytes) {
   extern __shared__ __align__(128) u8 slots[];
-  __shared__ Meeting meeting;
+  __shared__ Meeting meetings[TEAMS];
   __shared__ Shared shared;
+  __shared__ Handed handed;
   let_next_start();
   const int group = heads / kv_heads, head_tiles = (group + COLUMNS - 1) / COLUMNS;
-  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * kv_heads * head_tiles, switches};
+  const int items = kv_heads * head_tiles;  // of a unit
+  const Geometry geometry = {q, q_stride, layer, step, kv_heads, group, head_tiles, step[UNITS] * items, step[LONGEST_UNITS] * items, switches};
   const Results results = {out, out_stride, partial_o, partial_ml, heads};
+  Relay relay(handed);
   Incoming incoming(geometry, slots, shared);
 #if HAS_COPY_ENGINE
   if (threadIdx.x >= WORKERS) {
@@ -233,34 +293,40 @@ attention(const float* q, i64 q_stride, const u8* layer, float* out, i64 out_str
     return;
   }
 #endif
-  await_previous();
 #if SPENT
+  await_previous();
   drop(spent, (i64)step[ROWS] * spent_row_bytes);
 #endif
   Unit unit;
   Attending a;
   while (incoming.open(unit)) {
     const Columns columns(unit, step);
+    await_previous();
     split_queries(incoming, unit, scale);
     a.total.clear();
     a.running.clear();
-    for (int b = 0; b < unit.blocks; b++) {
-      a.multiply_keys(slots + incoming.wait(), incoming, (unit.block + b) * PAGE_TOKENS, columns, switches, meeting);
+    for (int b = own_team(); b < unit.blocks; b += TEAMS) {
+      incoming.turn_to(b);
+      a.multiply_keys(slots + incoming.wait(), incoming, (unit.block + b) * PAGE_TOKENS, columns, switches, meetings[own_team()]);
       incoming.done();
-      meet_workers();
-      a.weigh(meeting);
-      meet_workers();
-      a.multiply_values(slots + incoming.wait(), meeting);
+      meet_team();
+      a.weigh(meetings[own_team()]);
+      meet_team();
+      a.multiply_values(slots + incoming.wait(), meetings[own_team()]);
       incoming.done();
-      a.running.fold(a.block);
-      if (unit.chunk < 0 && ((unit.block + b) % FOLDED_BLOCKS == FOLDED_BLOCKS - 1 || b == unit.blocks - 1)) {
-        a.total.fold(a.running);
-        a.running.clear();
+      if (own_team() > 0) {
+        relay.hand(a.block);
+        continue;
       }
+      if (TEAMS > 1 && b > 0) a.fold(relay.taken(), unit, b - 1);
+      a.fold(a.block, unit, b);
     }
-    incoming.take_queries();
+    incoming.end(unit);
+    if (own_team() > 0) continue;
+    if (TEAMS > 1 && unit.blocks % 2 == 0) a.fold(relay.taken(), unit, unit.blocks - 1);
     if (SINKS && unit.chunk < 0) fold_sinks(a.total, switches, columns);
     if (unit.chunk < 0) results.put(a.total, unit, columns);
     else results.put(a.running, unit, columns);
   }
+  await_previous();
 }

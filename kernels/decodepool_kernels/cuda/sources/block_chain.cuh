@@ -1,8 +1,11 @@
-// Sums of a slice where every block's chain is folded by itself: a block's records are unpacked while the one before is in the tensor cores.
-// OVERLAPS: that one is folded while the next is in them too, where registers hold both chains and a stage of columns is a whole group.
+// Sums of a slice where the chain of every block, or of each half that has a scale of its own, is folded by itself: a block's records are unpacked
+// while the one before is in the tensor cores. OVERLAPS: a chain is folded while the next is in them too, where registers hold both and a stage of
+// columns is a whole group.
 #pragma once
 
-#define OVERLAPS (CODE_BITS == 8 && PARTS == 1 && !HAS_MINIMUM && COLUMN_BLOCKS == GROUP_BLOCKS && (TILES <= 4 || (HALF && TILES <= 8)))
+#define OVERLAPS (CODE_BITS == 8 && !HAS_MINIMUM && COLUMN_BLOCKS == GROUP_BLOCKS && (TILES <= 4 || (HALF && TILES <= 8)))
+
+#define CHAINS (GROUP_BLOCKS * PARTS)  // of a group
 
 #if CODE_BITS == 16
 #define EACH_BLOCK _Pragma("unroll 1")  // unrolled, registers run out, and ptxas waits for every step of the tensor cores by itself
@@ -71,29 +74,30 @@ struct Way : Stream {
     float s[2][TILES][4];
     Record held[2] = {w};
     wait_columns();
-    UNROLL for (int q = 0; q < GROUP_BLOCKS; q++) {
-      begin_chain(s[q % 2], held[q % 2], tiles_of(q));
-      if (q > 0) {
+    UNROLL for (int chain = 0; chain < CHAINS; chain++) {
+      const int q = chain / PARTS;
+      begin_chain(s[chain % 2], held[q % 2], tiles_of(q), chain % PARTS);
+      if (chain > 0) {
         await_steps<1>();
-        end_chain(acc, s[1 - q % 2], held[1 - q % 2]);
+        end_chain(acc, s[1 - chain % 2], held[(chain - 1) / PARTS % 2], (chain - 1) % PARTS);
       }
-      if (q + 1 < GROUP_BLOCKS) load(held[1 - q % 2], from, q + 1);
+      if (chain % PARTS == 0 && q + 1 < GROUP_BLOCKS) load(held[1 - q % 2], from, q + 1);
     }
     take_next(w, from, left);
     await_steps<0>();
-    end_chain(acc, s[1], held[1]);
+    end_chain(acc, s[1], held[1], PARTS - 1);
     columns.give_back<false>();
   }
-  METHOD void begin_chain(float (&s)[TILES][4], const Record& w, u64 tiles) const {
+  METHOD void begin_chain(float (&s)[TILES][4], const Record& w, u64 tiles, int part) const {
     begin_steps();
     UNROLL for (int plane = 0; plane < PLANES; plane++)
-      UNROLL for (int half = 0; half < 2; half++)
-        multiply_group(s, w.codes + 4 * half, tiles + (plane * FRAGMENT_BYTES + half * 32) / 16, plane > 0 || half > 0);
+      UNROLL for (int half = part; half <= part + 2 - PARTS; half++)
+        multiply_group(s, w.codes + 4 * half, tiles + (plane * FRAGMENT_BYTES + half * 32) / 16, plane > 0 || half > part);
     commit_steps();
   }
-  METHOD void end_chain(float (&acc)[TILES][4], const float (&s)[TILES][4], const Record& w) const {
-    hold(w.codes, offset);
-    UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], w.scales[0][0]);
+  METHOD void end_chain(float (&acc)[TILES][4], const float (&s)[TILES][4], const Record& w, int part) const {
+    if (part == PARTS - 1) hold(w.codes, offset);
+    UNROLL for (int n = 0; n < TILES; n++) add_scaled(acc[n], s[n], w.scales[0][part]);
   }
 #else
   METHOD void sum_group(float (&acc)[TILES][4], Record& w, const u8*& from, int left) {

@@ -150,6 +150,13 @@ DEVICE void await_previous() {
 #endif
 }
 
+// The same with an address of floats at hand, or two: what only loads behind the wait take would be worked out behind it.
+DEVICE void await_previous_with(const float* a, const float* b = nullptr) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{.reg .pred p;\n\tsetp.ne.u64 p, %0, -1;\n\t@p griddepcontrol.wait;}" ::"l"((u64)a ^ (u64)b) : "memory");
+#endif
+}
+
 DEVICE void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -272,14 +272,17 @@ DEVICE u64 random_bits(u64 seed, u32 position) {
 // One row, by every block of its cluster.
 DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, Answer* answers, const Draw* draws, const int* step, int* last_tokens) {
   __shared__ Shared shared;
+  __shared__ Draw draw;
   await_previous();
   const int wanted = blockIdx.x / CLUSTER;
-  const Draw draw = draws[wanted];
+  const volatile u32* asked = (const volatile u32*)&draws[turn_of(step) * MAX_ROWS + wanted];
+  if (threadIdx.x < sizeof(Draw) / 4) ((u32*)&draw)[threadIdx.x] = asked[threadIdx.x];
+  __syncthreads();
   if (!draw.used) return;
   meet_cluster();  // nobody writes to a block that has not begun
   const int slot = row_array(step, WANTED_SLOTS)[wanted];
   const float* row = logits + slot * stride;
-  const double largest = answers[wanted].logit;
+  const double largest = row[last_tokens[slot]];  // the best token's: argmax is ahead
   Row held = {{}, shared, 0, 0};
   EACH for (int item = 0; item < ITEMS; ++item) {
     const u32 id = held.id(item);
@@ -291,7 +294,7 @@ DEVICE void draw_row(const float* logits, i64 stride, int vocabulary, Answer* an
     if (held.weights[item] < draw.least) held.weights[item] = 0;
   u32 token;
   if (held.has_drawn(random_bits(draw.seed, draw.position), token) && threadIdx.x == 0) {
-    answers[wanted].drawn = token;
+    answers_of(answers, step)[wanted].drawn = token;
     if (token < vocabulary) last_tokens[slot] = token;  // of logits that are not finite nothing can be drawn
   }
   meet_cluster();  // nor to one that has ended

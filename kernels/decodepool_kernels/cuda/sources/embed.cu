@@ -28,8 +28,8 @@ DEVICE float element(const u8* group, int q, int output, int k, int zero) {
 
 extern "C" __global__ void __launch_bounds__(256)
 embed(const u8* weights, float* out, i64 stride, int blocks, int zero, const int* step, const int* last_tokens) {
+  await_previous();  // for the step itself, which others read without waiting
   let_next_start();
-  await_previous();
   const int k = blockIdx.x * 256 + threadIdx.x, row = blockIdx.y;
   if (row >= step[ROWS] || k >= 32 * blocks) return;
   const int token = row_token(step, last_tokens, row), block = k / 32;

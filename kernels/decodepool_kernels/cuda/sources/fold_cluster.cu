@@ -70,19 +70,20 @@ DEVICE float folded_dim(const Partials& p, const Chunks& chunks, int first, cons
   Total total = {0.f, 0.f};
   bool is_odd = false;
   for (int begin = chunks.begin(); begin < chunks.count; begin += ROUND, is_odd = !is_odd) {
+    const int left = chunks.count - begin;
     const Task task(p, chunks, first, begin, warp);
     asm volatile("" ::: "memory");  // scores are asked for first: they are waited for first
     const float* at = from + (i64)begin * WIDTH;
     float values[ROUND];
     UNROLL for (int i = 0; i < ROUND; i++) {
-      const int chunk = begin + i;
-      values[i] = chunk < chunks.count && (!WINDOW || chunk >= chunks.unseen) ? at[i * WIDTH] : 0.f;
+      if (i % FOLDED_BLOCKS == 0 && i >= left) break;
+      values[i] = i < left && (!WINDOW || begin + i >= chunks.unseen) ? at[i * WIDTH] : 0.f;
     }
     __syncthreads();
     task.weigh(round, chunks, begin, is_odd);
     for (int more = warp + WARPS; more < FOLD_HEADS * BATCHES; more += WARPS) Task(p, chunks, first, begin, more).weigh(round, chunks, begin, is_odd);
     __syncthreads();
-    total.fold_round(values, round, nth, chunks.count - begin, chunks.blocks == FOLDED_BLOCKS);
+    total.fold_round(values, round, nth, left, chunks.blocks == FOLDED_BLOCKS);
   }
   if (SINKS) {
     float m = round.largest[is_odd][nth];
@@ -116,17 +117,17 @@ struct Meeting {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(FOLD_DIMS, 4) __cluster_dims__(1, GROUPS, 1)
+extern "C" __global__ void __launch_bounds__(FOLD_DIMS, 4) __cluster_dims__(GROUPS, 1, 1)
 fold_cluster(const float* partial_o, const float2* partial_ml, const float* out, i64 stride, u8* target, int columns, const int* step, Switches switches) {
   __shared__ Round round;
   __shared__ __align__(16) float dims[FOLD_DIMS];
   __shared__ Meeting meeting;
   meeting.open();
   let_next_start();
-  const int row = blockIdx.x, rank = blockIdx.y % GROUPS, lane = threadIdx.x & 31;
+  const int row = blockIdx.y, rank = blockIdx.x % GROUPS, lane = threadIdx.x & 31;
   const bool is_live = row < step[ROWS];
   const Chunks chunks(step, row, switches);
-  const Hold h = {(int)blockIdx.y / GROUPS, rank, GROUPS};
+  const Hold h = {(int)blockIdx.x / GROUPS, rank, GROUPS};
   await_previous();
   if (!is_live) return;
   float4 v[ITEMS];

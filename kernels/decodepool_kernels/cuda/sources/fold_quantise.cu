@@ -1,5 +1,8 @@
 // Attention's rows, finished where it left them in chunks, and quantised, a block a slice of a row, a warp a group of its dims: the bits of
 // attention_fold and quantise one by one.
+// Few rows wait for each round of states, so more are on their way at once: as many as leave a thread 128 registers, beside which the next product's
+// blocks find room. Many rows' blocks do better to be more on an SM.
+#define FOLD_LOADS (CORES ? 16 : 24)
 #include "partials.cuh"
 #include "quantise.cuh"
 

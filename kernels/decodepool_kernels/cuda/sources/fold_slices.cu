@@ -6,7 +6,8 @@
 #include "step.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-fold_slices(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, const float* partials) {
+fold_slices(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, const float* partials,
+            int width) {
   let_next_start();
   await_previous();
   const Product p(parts, blocks, step[domain]);
@@ -17,9 +18,9 @@ fold_slices(const __grid_constant__ Parts parts, u8* activation, int blocks, int
   const int output = at.tile * 16 + threadIdx.x;
   if (output >= part.outputs) return;
   const Activation a = activation_at(activation, blocks, columns);
-  const i64 width = (i64)p.starts[3] * UNIT_OUTPUTS, from = row * width + place * UNIT_OUTPUTS + threadIdx.x;
+  const i64 from = (i64)row * width + place * UNIT_OUTPUTS + threadIdx.x;
   float sums[SLICES], y = 0.f;
-  UNROLL for (int slice = 0; slice < SLICES; slice++) sums[slice] = partials[slice * p.rows * width + from];
+  UNROLL for (int slice = 0; slice < SLICES; slice++) sums[slice] = partials[(i64)slice * p.rows * width + from];
   UNROLL for (int slice = 0; slice < SLICES; slice++) y = fmaf(sums[slice], a.scales[slice * columns + row], y);
   put_output(part, domain == WANTED ? row_array(step, WANTED_SLOTS)[row] : row, output, y);
 }

@@ -1,5 +1,6 @@
-// What attention's four computing warps work on: units one after the other, and the halves of their blocks' pages. With a copy engine (sm_90) a fifth
-// warp's first thread brings them, queries too; before, the four copy for themselves, piece by piece, and read queries where they lie.
+// What attention's computing warps work on: units one after the other, and the halves of their blocks' pages. With a copy engine (sm_90) the first
+// thread of one warp more brings them; before, the four of the only team copy for themselves, piece by piece. Queries are read where they lie: copies of
+// them would stand behind those of pages.
 #pragma once
 #include "pages.cuh"
 #include "pipe.cuh"
@@ -7,8 +8,16 @@
 #include "switches.cuh"
 
 #define HALF_BYTES head_page_bytes(HEAD_DIM)
+#define AHEAD (STAGES * HALF_BYTES < MOST_AHEAD_BYTES ? STAGES : MOST_AHEAD_BYTES / HALF_BYTES)
+#define MOST_AHEAD_BYTES (96 << 10)  // of pages asked for before the kernels ahead have ended: more stand in the way of the queries
 #define COLUMNS 8  // rows of one session x query heads of one kv head
-#define WORKERS 128
+#if !HAS_COPY_ENGINE
+#undef TEAMS
+#define TEAMS 1  // a ring that computing warps fill has every one of them meet
+#endif
+#define TEAM_THREADS 128
+#define TEAM_WARPS (TEAM_THREADS / 32)
+#define WORKERS (TEAMS * TEAM_THREADS)
 #define ATTENTION_THREADS (WORKERS + (HAS_COPY_ENGINE ? 32 : 0))
 #define QUERY_STRIDE (HEAD_DIM + 16)  // lanes that read columns side by side meet different banks
 
@@ -22,7 +31,7 @@ struct Geometry {
   i64 q_stride;
   const u8* layer;
   const int* step;
-  int kv_heads, group, head_tiles, items;
+  int kv_heads, group, head_tiles, items, longest;
   const Switches& switches;
 
   // A unit without the blocks that none of its rows sees; none may be left.
@@ -36,6 +45,12 @@ struct Geometry {
       unit.block += unseen, unit.blocks -= unseen;
     }
     return unit;
+  }
+  // The item of a thread block in a round; there is none from `items` on. They lie longest first: where a round ends in shorter ones, the next one
+  // begins with the blocks that have those.
+  METHOD int dealt(int round) const {
+    const int blocks = gridDim.x, turned = blockIdx.x - min(max(longest - (round - 1) * blocks, 0), blocks);
+    return round * blocks + turned + (turned < 0 ? blocks : 0);
   }
   METHOD const float* query(const Unit& unit, int column) const {
     return q + (unit.row + column / unit.heads) * q_stride + (unit.first_head + column % unit.heads) * HEAD_DIM;
@@ -52,13 +67,13 @@ struct Feed {
   int item, round, claimed, half, halves, kv_head, page, old_halves;
   const int* pages;
 
-  METHOD Feed(const Geometry& g) : item(blockIdx.x - gridDim.x), round(-1), claimed(g.items) { move_on(g); }
+  METHOD Feed(const Geometry& g) : round(-1), claimed(g.items) { move_on(g); }
 
   // To the next unit that has blocks; beyond the dealt ones there is none before `begin_claims`.
   METHOD void move_on(const Geometry& g) {
     half = halves = old_halves = 0;
     do {
-      if (++round < DEALT || !CLAIMED) item += gridDim.x;
+      if (++round < DEALT || !CLAIMED) item = g.dealt(round);
       else item = claimed, claimed = item < g.items ? claim(g) : item;
     } while (WINDOW && item < g.items && g.at(item).blocks == 0);
     if (item >= g.items) return;
@@ -92,103 +107,97 @@ struct Feed {
 
 // The units of a block without claims, as its readers meet them.
 struct Dealt {
-  int item;
-  METHOD Dealt() : item(blockIdx.x) {}
+  int round;
+  METHOD Dealt() : round(0) {}
   METHOD bool next(const Geometry& g, Unit& unit) {
     do {
+      const int item = g.dealt(round++);
       if (item >= g.items) return false;
       unit = g.at(item);
-      item += gridDim.x;
     } while (WINDOW && unit.blocks == 0);
     return true;
   }
 };
 
-DEVICE void meet_workers() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+// The team of a computing thread, and its warp's number in there.
+DEVICE int own_team() { return TEAMS == 1 ? 0 : threadIdx.x / TEAM_THREADS; }
+DEVICE int own_warp() { return threadIdx.x / 32 % TEAM_WARPS; }
+
+DEVICE void meet_team() { asm volatile("bar.sync %0, 128;" ::"r"(1 + own_team()) : "memory"); }
+DEVICE void meet_workers() { asm volatile("bar.sync %0, %1;" ::"n"(TEAMS == 1 ? 1 : 1 + TEAMS), "n"(WORKERS) : "memory"); }
 
 #if HAS_COPY_ENGINE
-struct __align__(16) Asked {
-  Unit unit;
-  int padding[3];
-  float queries[COLUMNS][QUERY_STRIDE];
-};
-
 struct Shared {
-  Asked asked[2];
-  u64 asked_barriers[4], half_barriers[2 * STAGES];
+  __align__(16) float queries[2][COLUMNS][QUERY_STRIDE];
+  Unit units[2];
+  u64 unit_barriers[4], half_barriers[2 * STAGES];
 };
 
-typedef Pipe<2, sizeof(Asked)> AskedPipe;
+typedef Pipe<2, sizeof(Unit)> UnitPipe;
 typedef Pipe<STAGES, HALF_BYTES> HalfPipe;
 
 struct Incoming {
   const Geometry& g;
   Shared& shared;
-  AskedPipe units;
+  UnitPipe units;  // told to the workers where some are claimed: else they know theirs
   HalfPipe halves;
   Dealt dealt;
+  int round, halves_before;  // units and halves that lie before the unit at hand
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
-      : g(g), shared(shared), units((const u8*)shared.asked, shared.asked_barriers), halves(slots, shared.half_barriers) {
-    if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(WORKERS / 32);
+      : g(g), shared(shared), units((const u8*)shared.units, shared.unit_barriers), halves(slots, shared.half_barriers), round(0), halves_before(0) {
+    if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(TEAM_WARPS);
     __syncthreads();
-  }
-
-  // By one thread.
-  METHOD void ask_unit(int item) {
-    if (item >= g.items) return;
-    const Unit unit = g.at(item);
-    if (WINDOW && unit.blocks == 0) return;
-    const int columns = unit.rows * unit.heads;
-    Asked& asked = next_asked();
-    asked.unit = unit;
-    arrive_expecting(units.filled(), columns * HEAD_DIM * 4);
-    for (int column = 0; column < columns; column++)
-      copy_run(shared_address(asked.queries[column]), g.query(unit, column), HEAD_DIM * 4, units.filled(), GOES_FIRST);
-    units.pass();
-  }
-  METHOD Asked& next_asked() {
-    wait_barrier(units.filled() + 8, units.phase ^ 1);
-    return shared.asked[units.stage];
-  }
-  // A unit without blocks ends the row of them.
-  METHOD void ask_nothing() {
-    next_asked().unit.blocks = 0;
-    arrive(units.filled());
   }
 
   // By one thread: pages that this step does not write are on their way before the kernels ahead have ended.
   METHOD void bring() {
     Feed feed(g);
-    for (int ahead = 0; ahead < STAGES && feed.is_old(); ahead++) ask_half(feed);
+    for (int ahead = 0; ahead < AHEAD && feed.is_old(); ahead++) ask_half(feed);
+    for (int round = 0; CLAIMED && round < DEALT && round <= feed.round; round++) tell(g.dealt(round));
     await_previous();
-    for (int round = 0; (round < DEALT || !CLAIMED) && round <= feed.round; round++) ask_unit(blockIdx.x + round * gridDim.x);
-    const bool is_beyond = CLAIMED && feed.round >= DEALT;
+    const bool is_beyond = feed.round >= DEALT;
     feed.begin_claims(g);
-    if (is_beyond) ask_unit(feed.item);
+    if (CLAIMED && is_beyond) tell(feed.item);
     while (feed.is_left()) {
       ask_half(feed);
-      if (feed.half == 0) ask_unit(feed.item);
+      if (CLAIMED && feed.half == 0) tell(feed.item);
     }
-    if (CLAIMED) ask_nothing();
+    if (CLAIMED) tell(Unit{});
   }
   METHOD void ask_half(Feed& feed) {
     halves.claim(HALF_BYTES);
     copy_run(halves.slot(), feed.next(g), HALF_BYTES, halves.filled(), GOES_FIRST);
     halves.pass();
   }
+  METHOD void tell(int item) {
+    if (item >= g.items) return;
+    const Unit unit = g.at(item);
+    if (!WINDOW || unit.blocks > 0) tell(unit);
+  }
+  // One without blocks is the last.
+  METHOD void tell(const Unit& unit) {
+    wait_barrier(units.filled() + 8, units.phase ^ 1);
+    shared.units[units.stage] = unit;
+    arrive(units.filled());
+    units.pass();
+  }
 
-  // A block without claims knows its last unit, and leaves without being told.
   METHOD bool open(Unit& unit) {
-    if (!CLAIMED && !dealt.next(g, unit)) return false;
+    if (!CLAIMED) return dealt.next(g, unit);
     units.wait();
-    unit = shared.asked[units.stage].unit;
+    unit = shared.units[units.stage];
+    units.give_back<false>();
     return unit.blocks > 0;
   }
-  // Where a column's queries are, and where they lie split until they are taken.
-  METHOD const float* query(const Unit&, int column) const { return shared.asked[units.stage].queries[column]; }
-  METHOD float* kept(int column) const { return shared.asked[units.stage].queries[column]; }
-  METHOD void take_queries() { units.give_back<true>(); }
+  // Where a column's queries lie split. Who is a unit ahead of others writes elsewhere.
+  METHOD float* split_query(int column) const { return shared.queries[round & 1][column]; }
+  METHOD void end(const Unit& unit) { round++, halves_before += 2 * unit.blocks; }
+
+  // To a block of the unit: those between are other teams'.
+  METHOD void turn_to(int block) {
+    if (TEAMS > 1) halves.go_to(halves_before + 2 * block);
+  }
   METHOD u32 wait() {
     halves.wait();
     return halves.stage * HALF_BYTES;
@@ -216,9 +225,9 @@ struct Incoming {
     ring.filled();
   }
   METHOD bool open(Unit& unit) { return dealt.next(g, unit); }
-  METHOD const float* query(const Unit& unit, int column) const { return g.query(unit, column); }
-  METHOD float* kept(int column) const { return shared.queries[column]; }
-  METHOD void take_queries() {}
+  METHOD float* split_query(int column) const { return shared.queries[column]; }
+  METHOD void end(const Unit&) {}
+  METHOD void turn_to(int) {}
   METHOD u32 wait() {
     ring.wait();
     __syncthreads();

@@ -1,8 +1,8 @@
 // out = W x (+ bias) of up to 16 rows on sm_90. A cluster of CLUSTER blocks takes units of 16 UNIT_TILES outputs x 8 TILES rows, a block 8 / CLUSTER
 // slices of K: what a unit reads of the activations comes to one block, once, and is shared by SLICE_WARPS warps. Each slice has a ring of its own;
-// one warp fills them all with weights, another with activations; weights are on their way before the kernel ahead has ended. Where there is room
-// for all of a slice's activations (HELD_GROUPS) they come once for all units and stay. Sums go to the block of the cluster that owns their outputs,
-// where warps of their own fold the slices in order, y = fma(acc, 2^-e, y).
+// one warp fills them all with weights, another with activations but for the first group, which the slice's own warps ask for; weights are on their
+// way before the kernel ahead has ended. Where there is room for all of a slice's activations (HELD_GROUPS) they come once for all units and stay.
+// Sums go to the block of the cluster that owns their outputs, where warps of their own fold the slices in order, y = fma(acc, 2^-e, y).
 //
 // LEADS: the product behind takes the same activations on the clusters that this one leaves, so it may start as soon as every block has waited for them.
 // BESIDE: this is that product: its activations are in the L2, where they are read, and it waits for the product ahead at its end.
@@ -110,7 +110,20 @@ struct Source {
 // Bytes of `count` blocks of a group.
 DEVICE int columns_bytes(int count) { return count * PLANES_BYTES + (SUMS == 2 ? min(count, 1) * GROUP_BLOCKS : count) * SUMS_BYTES; }
 
-// By a warp: a lane a slice.
+// By one of a slice's computing warps: the first of its groups. So those of all slices are on their way at once, ahead of the weights that wait for
+// the same kernel; one warp would ask for a slice's after the other's.
+DEVICE void bring_first_columns(const SlicePipe& pipe, const Activation& a, const Product& p, int slice) {
+  const int block = slice * GROUP_BLOCKS, count = blocks_of(block, p.blocks);
+  const Source from(a, block);
+  if (!BESIDE) await_previous();
+  if (is_elected()) {
+    arrive_expecting(pipe.filled(), columns_bytes(count));
+    if (count > 0) from.copy(pipe.slot() + WEIGHT_BYTES, pipe.filled(), count);
+  }
+  __syncwarp();
+}
+
+// By a warp, a lane a slice: all groups but those first ones.
 DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   Lane own(slots, barriers, 1);
   const int block = (first_slice + own.slice) * GROUP_BLOCKS;
@@ -118,15 +131,18 @@ DEVICE void bring_columns(const u8* slots, const u64* barriers, const Activation
     Source from(a, block);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + block, p.blocks);
-      own.claim(columns_bytes(count));
-      if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      if (visit > 0 || unit >= gridDim.x / CLUSTER) {
+        own.claim(columns_bytes(count));
+        if (own.is_there && count > 0) from.copy(own.pipe.slot() + WEIGHT_BYTES, own.pipe.filled(), count);
+      }
       from.advance();
       own.pipe.pass();
     }
   }
 }
 
-// The same of activations that stay; none where no row is wanted, for nobody would wait for them, and a block may not end before its copies.
+// The same of activations that stay, but all of them; none where no row is wanted, for nobody would wait for them, and a block may not end before its
+// copies.
 DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation& a, const Product& p, int first_slice) {
   if (p.units() == 0) return;
   const Lane own(slots, barriers, 1);
@@ -219,7 +235,8 @@ DEVICE void load_scales(float2 (&down)[SLICES], const Activation& a, int row) {
 
 // By one of FOLDERS warps: its tiles and 8 rows of every unit, folded and put. Places are found while the sums are on their way.
 DEVICE void fold_units(Meeting& meeting, int folder, const Parts& parts, const Product& p, const Activation& a, const int* logits_slots) {
-  const int first_tile = TILES == 1 ? folder : 0, n = TILES == 1 ? 0 : folder, clusters = gridDim.x / CLUSTER, lane = threadIdx.x & 31;
+  const int first_tile = TILES == 1 ? folder : 0, n = TILES == 1 ? 0 : folder, lane = threadIdx.x & 31;
+  const int clusters = __shfl_sync(~0u, gridDim.x / CLUSTER, 0);  // in a register: loaded where it is needed it would hold up the last fold
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
@@ -277,6 +294,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
     const Held held(shared, barriers, own);
+    if (!HELD_GROUPS && warp % SLICE_WARPS == 0 && p.units() > 0) bring_first_columns(pipe, a, p, slice);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
       float acc[ROW_TILES][TILES][4] = {};

@@ -5,8 +5,9 @@
 //
 // The work is a run of slices: of every unit, slices 0 to 7. A block takes an even share of the run, so that every SM is busy to the end. Where
 // shares meet within a unit, the sum over the slices so far is handed on, warp to warp, and folded on: the bits are those of matmul. SPLIT:
-// a slice's sums go to `partials` [slice][row][output] instead, for who takes them or fold_slices. HALF: units have 128 outputs, as tall ones
-// have, and those of slices left apart where the last of 256 would leave most SMs idle.
+// a slice's sums go to `partials` [slice][row][width] instead, for who takes them or fold_slices. HALF: units have 128 outputs, as tall ones
+// have, and those of slices left apart where the last of 256 would leave most SMs idle. BESIDE: the product ahead takes the same activations and
+// lets this one start once they are there, so this one waits for it at its end alone: its slices go to the SMs that the last ones there leave idle.
 #define UNIT_OUTPUTS (TILES > 8 || HALF ? 128 : 256)
 #define PLACE_OUTPUTS 256  // slices left apart lie as they do for who takes them, whatever a unit has
 #include "fold.cuh"
@@ -147,6 +148,7 @@ struct Ending {
   float4* totals;  // [tile of 8 rows][thread]
   float* scales;   // [slice][row of a unit]
   const int* logits_slots;
+  i64 width;  // of a row of slices left apart: of this product's, and of those beside it
   int share, first, past;
 
   METHOD void put(const Part& part, const Unit& at, float4 (&y)[TILES]) const {
@@ -172,7 +174,6 @@ struct Ending {
 
   METHOD void leave(const Unit& at, int place, int slice, const float (&acc)[TILES][4], float* partials) const {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = at.row_tile * 8 + 2 * (lane & 3);
-    const i64 width = (i64)p.starts[3] * UNIT_OUTPUTS;
     float* to = partials + ((i64)slice * p.rows + row) * width + (i64)place * UNIT_OUTPUTS + warp * 16 + (lane >> 2);
     UNROLL for (int n = 0; n < TILES; n++, to += 8 * width) {
       if (row + 8 * n < p.rows) to[0] = acc[n][0], to[8] = acc[n][2];
@@ -227,8 +228,15 @@ struct Ending {
 DEVICE void keep_few_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 32;"); }
 DEVICE void take_more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MORE_REGISTERS)); }
 
+// The next kernel may run beside this one, and reads the same activations then: it starts once they are there.
+DEVICE void await_activations() {
+  if (!BESIDE) await_previous();
+  let_next_start();
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, u32* flags) {
+matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, int width,
+                 u32* flags) {
   extern __shared__ __align__(1024) u8 shared[];  // and no other: it begins on 1024 bytes
   const u8* weight_slots = shared + COLUMN_STAGES * STAGE_BYTES;
   u64* barriers = (u64*)(weight_slots + WEIGHT_STAGES * PAIRS * PAIR_BYTES);
@@ -237,7 +245,6 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
   ColumnPipe column_pipe(shared, barriers + 2 * WEIGHT_STAGES);
   if (threadIdx.x == 0) weight_pipe.set(WARPS), column_pipe.set(WARPS);
   __syncthreads();
-  let_next_start();
   const Product p(parts, blocks, __shfl_sync(~0u, step[domain], 0));  // alike in all lanes, as the compiler cannot know
   const Activation a = activation_at(activation, blocks, columns);
   Share share(p.units());
@@ -246,13 +253,13 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
     keep_few_registers();
     const int groups = (blocks + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
     if (warp == WARPS) copy_weights(weight_pipe, parts, p, share, groups);
-    await_previous();
+    await_activations();
     if (threadIdx.x == 32 * (WARPS + 1)) copy_columns(column_pipe, a, p, share, groups);
   } else {
     take_more_registers();
-    await_previous();
+    await_activations();
     const Handover handover = {(float4*)partials, flags};
-    Ending ending = {p, a, handover, totals, (float*)(totals + HANDED), domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, share.index, 0, 0};
+    Ending ending = {p, a, handover, totals, (float*)(totals + HANDED), domain == WANTED ? row_array(step, WANTED_SLOTS) : nullptr, width, share.index, 0, 0};
     Way way = {weight_slots, weight_pipe, column_pipe, 0, 0};
     int unit, held_tile = -1;
     while (share.take(unit, ending.first, ending.past)) {
@@ -268,4 +275,5 @@ matmul_warpgroup(const __grid_constant__ Parts parts, u8* activation, int blocks
       }
     }
   }
+  if (BESIDE) await_previous();
 }

@@ -1,6 +1,6 @@
 // The product of many rows: 8 warps a block, each with 32 of its 256 outputs and all of its 8 TILES rows, which pass
 // through shared memory with the weights. A warp sums slice after slice, so its bits are those of matmul. Where a product has few
-// outputs a unit is one slice only (SPLIT): its sums go to `partials` [slice][row][output], for who takes them or
+// outputs a unit is one slice only (SPLIT): its sums go to `partials` [slice][row][width], for who takes them or
 // fold_slices.
 #define UNIT_OUTPUTS 256
 #include "fold.cuh"
@@ -66,7 +66,7 @@ DEVICE void read_columns(Columns& x, const u8* columns, const Activation& a, int
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1)
-matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials) {
+matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, int width) {
   extern __shared__ __align__(128) u8 shared[];
   __shared__ u64 barriers[STAGES];
   let_next_start();
@@ -75,7 +75,6 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
   const Product p(parts, blocks, step[domain]);
   const Activation a = activation_at(activation, blocks, columns);
   const int *logits_slots = row_array(step, WANTED_SLOTS), units = p.units() * (SPLIT ? SLICES : 1);
-  const i64 width = (i64)p.starts[3] * UNIT_OUTPUTS;
   BlockRing ring(shared, barriers, threadIdx.x);
   __syncthreads();
   Feed feed(blocks, units);

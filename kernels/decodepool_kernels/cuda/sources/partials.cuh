@@ -6,7 +6,9 @@
 
 #define FOLD_DIMS 128
 #define FOLD_CHUNKS 32
+#ifndef FOLD_LOADS
 #define FOLD_LOADS 16  // states on their way at once
+#endif
 #define FOLD_HEADS (HEAD_DIM % FOLD_DIMS == 0 ? 1 : FOLD_DIMS % HEAD_DIM == 0 ? FOLD_DIMS / HEAD_DIM : (FOLD_DIMS - 2) / HEAD_DIM + 2)  // that 128 dims may touch
 #define WIDTH (HEADS * HEAD_DIM)
 
@@ -19,8 +21,8 @@ struct Chunks {
     if (WINDOW && blocks) unseen = switches.first_block(row_array(step, POSITIONS)[row]) / blocks;
   }
 
-  // The first chunk of the first table that holds a state.
-  METHOD int begin() const { return WINDOW ? unseen / FOLD_CHUNKS * FOLD_CHUNKS : 0; }
+  // The first chunk of the first eight that hold a state.
+  METHOD int begin() const { return WINDOW ? unseen / FOLDED_BLOCKS * FOLDED_BLOCKS : 0; }
 };
 
 struct Partials {
@@ -37,22 +39,24 @@ struct FoldTable {
 
 // A lane's chunk of the batch, nothing beyond the last. Takes and returns the largest score of the row so far.
 DEVICE float weigh_chunks(FoldTable& table, int head, float2 ml, bool are_groups, float total_m) {
-  const int lane = threadIdx.x & 31, place = are_groups ? lane : lane % FOLDED_BLOCKS;
-  float largest = ml.x;
-  UNROLL for (int far = 1; far < 32; far *= 2) {
-    const float other = __shfl_up_sync(~0u, largest, far);
-    if (place >= far) largest = fmaxf(other, largest);
+  const int lane = threadIdx.x & 31, group = lane / FOLDED_BLOCKS, place = lane % FOLDED_BLOCKS;
+  float within = ml.x;  // the largest of the lane's eight, up to its own
+  UNROLL for (int far = 1; far < FOLDED_BLOCKS; far *= 2) {
+    const float other = __shfl_up_sync(~0u, within, far);
+    if (place >= far) within = fmaxf(other, within);
   }
-  float before = __shfl_up_sync(~0u, largest, 1);
-  if (place == 0) before = MINUS_INFINITY;
-  if (are_groups) before = fmaxf(total_m, before);
-  const Weights w = absorb(before, ml.x);
+  float ahead = __shfl_up_sync(~0u, within, 1), earlier = total_m;  // of what is before it, of the eights before its own
+  UNROLL for (int other = 0; other < FOLD_CHUNKS / FOLDED_BLOCKS; other++) {
+    total_m = fmaxf(total_m, __shfl_sync(~0u, within, other * FOLDED_BLOCKS + FOLDED_BLOCKS - 1));
+    if (other < group) earlier = total_m;
+  }
+  if (place == 0) ahead = MINUS_INFINITY;
+  if (are_groups) ahead = fmaxf(earlier, ahead);
+  const Weights w = absorb(ahead, ml.x);
   table.chunks[head][lane] = make_float4(w.kept, w.taken, ml.y, 0.f);
-  if (are_groups) return __shfl_sync(~0u, before, FOLD_CHUNKS - 1);
-  UNROLL for (int group = 0; group < FOLD_CHUNKS / FOLDED_BLOCKS; group++) {
-    const Weights whole = absorb(total_m, __shfl_sync(~0u, before, group * FOLDED_BLOCKS + FOLDED_BLOCKS - 1));
-    if (lane == 0) table.groups[head][group] = whole;
-  }
+  if (are_groups) return total_m;
+  const Weights whole = absorb(earlier, within);
+  if (place == FOLDED_BLOCKS - 1) table.groups[head][group] = whole;
   return total_m;
 }
 
@@ -65,19 +69,27 @@ struct Folding {
   }
 };
 
-// Fill the table of the heads that the dims from `first` on touch with chunks `begin`, `begin` + 1, ...
-DEVICE void fill_table(FoldTable& table, const Partials& p, const Chunks& chunks, int first, int begin) {
-  const int lane = threadIdx.x & 31, first_head = first / HEAD_DIM, heads = min((first + FOLD_DIMS - 1) / HEAD_DIM + 1, HEADS) - first_head;
-  __syncwarp();
-  for (int nth = 0; nth < heads; nth++) {
-    const bool is_seen = lane < chunks.count - begin && (!WINDOW || begin + lane >= chunks.unseen);
-    const float2 ml = is_seen ? p.ml[(i64)(chunks.first + begin + lane) * HEADS + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
-    const float largest = weigh_chunks(table, nth, ml, chunks.blocks == FOLDED_BLOCKS, begin != chunks.begin() ? table.largest[nth] : MINUS_INFINITY);
-    __syncwarp();
-    if (lane == 0) table.largest[nth] = largest;
+// Chunks `begin`, `begin` + 1, ... of the heads that the dims from `first` on touch: a lane's own of each.
+struct Scores {
+  float2 own[FOLD_HEADS];
+
+  METHOD Scores(const Partials& p, const Chunks& chunks, int first, int begin) {
+    const int lane = threadIdx.x & 31, first_head = first / HEAD_DIM;
+    const bool is_seen = lane < min(chunks.count - begin, FOLD_LOADS) && (!WINDOW || begin + lane >= chunks.unseen);
+    UNROLL for (int nth = 0; nth < FOLD_HEADS; nth++)
+      own[nth] = is_seen && first_head + nth < HEADS ? p.ml[(i64)(chunks.first + begin + lane) * HEADS + first_head + nth] : make_float2(MINUS_INFINITY, 0.f);
   }
-  __syncwarp();
-}
+
+  METHOD void weigh(FoldTable& table, bool are_groups, bool is_first) const {
+    __syncwarp();
+    UNROLL for (int nth = 0; nth < FOLD_HEADS; nth++) {
+      const float largest = weigh_chunks(table, nth, own[nth], are_groups, is_first ? MINUS_INFINITY : table.largest[nth]);
+      __syncwarp();
+      if ((threadIdx.x & 31) == 0) table.largest[nth] = largest;
+    }
+    __syncwarp();
+  }
+};
 
 // Four dims of a row that attention left in chunks, by a warp for the 128 from `first` on; `table` is the warp's own. Beyond the last chunk states are
 // nothing, and leave what they fold into as it is.
@@ -86,24 +98,26 @@ DEVICE float4 folded_four(const Partials& p, const Chunks& chunks, int first, co
   const bool are_groups = chunks.blocks == FOLDED_BLOCKS;
   const float* from = p.o + (i64)chunks.first * WIDTH + min(dim, WIDTH - 4);
   const Folding nothing = {make_float4(0.f, 0.f, 0.f, 0.f), 0.f};
-  Folding total = nothing, group = nothing;
+  Folding total = nothing;
   for (int begin = chunks.begin(); begin < chunks.count; begin += FOLD_LOADS) {
-    const int in_table = begin % FOLD_CHUNKS;
+    const Scores scores(p, chunks, first, begin);
+    asm volatile("" ::: "memory");  // scores are asked for first: they are waited for first
     const float* at = from + (i64)begin * WIDTH;
     float4 values[FOLD_LOADS];
-    UNROLL for (int i = 0; i < FOLD_LOADS; i++)
-      values[i] = begin + i < chunks.count && (!WINDOW || begin + i >= chunks.unseen) ? *(const float4*)(at + i * WIDTH) : nothing.o;
-    if (in_table == 0) fill_table(table, p, chunks, first, begin);
-    const float4* weights = table.chunks[nth] + in_table;
-    if (are_groups) {
-      UNROLL for (int i = 0; i < FOLD_LOADS; i++) total.fold(values[i], weights[i].z, {weights[i].x, weights[i].y});
-      continue;
-    }
     UNROLL for (int i = 0; i < FOLD_LOADS; i++) {
-      group.fold(values[i], weights[i].z, {weights[i].x, weights[i].y});
-      if (i % FOLDED_BLOCKS != FOLDED_BLOCKS - 1) continue;
-      total.fold(group.o, group.l, table.groups[nth][(in_table + i) / FOLDED_BLOCKS]);
-      group = nothing;
+      if (i % FOLDED_BLOCKS == 0 && begin + i >= chunks.count) break;
+      values[i] = begin + i < chunks.count && (!WINDOW || begin + i >= chunks.unseen) ? *(const float4*)(at + i * WIDTH) : nothing.o;
+    }
+    scores.weigh(table, are_groups, begin == chunks.begin());
+    UNROLL for (int eight = 0; eight < FOLD_LOADS / FOLDED_BLOCKS; eight++) {
+      if (begin + eight * FOLDED_BLOCKS >= chunks.count) break;
+      Folding group = nothing;
+      UNROLL for (int i = eight * FOLDED_BLOCKS; i < (eight + 1) * FOLDED_BLOCKS; i++) {
+        const float4 w = table.chunks[nth][i];
+        if (are_groups) total.fold(values[i], w.z, {w.x, w.y});
+        else group.fold(values[i], w.z, {w.x, w.y});
+      }
+      if (!are_groups) total.fold(group.o, group.l, table.groups[nth][eight]);
     }
   }
   if (SINKS) {

@@ -5,19 +5,13 @@
 // The power of two that lifts `largest` to [2^13, 2^14), held where it and its inverse are normal numbers.
 DEVICE int lifting_exponent(float largest) {
   const int exponent = (int)((__float_as_uint(largest) >> 23) & 255) - 127;
-  return largest == 0.f ? 0 : min(max(13 - exponent, -120), 120);
+  return min(max(13 - exponent, -120), largest == 0.f ? 0 : 120);
 }
 
 DEVICE float power_of_two(int exponent) { return __uint_as_float((u32)(127 + exponent) << 23); }
 
 DEVICE float4 scaled(float4 v, float factor) {
   return make_float4(__fmul_rn(v.x, factor), __fmul_rn(v.y, factor), __fmul_rn(v.z, factor), __fmul_rn(v.w, factor));
-}
-
-// The place of a lane's four values of half a block in the first plane.
-DEVICE u8* place_of(const Activation& a, int block, int half, int row) {
-  const int t = threadIdx.x & 3, at = CORES ? (row & 7) * 64 + (2 * half ^ row >> 1 & 3) * 16 + t * 4 : ((row & 7) * 4 + t) * 16 + half * 8;
-  return fragments_at(a, block, row >> 3) + at;
 }
 
 // Write the planes of four values; `to` is their place in the first plane.
@@ -37,25 +31,48 @@ DEVICE void store_planes(u8* to, int plane_bytes, float4 v) {
   }
 }
 
-// Write the sum of 16 values, which four lanes have, as hi and lo: a warp has all 8 of a group.
-DEVICE void store_group_sum(const Activation& a, int group, int row, float sum) {
-  const int lane = threadIdx.x & 31, plane = lane & 3;
-  const float scaled = __fmul_rn(sum, 0.0625f), high = low_f16(f16_pair(scaled, 0.f)), kept = plane == 0 ? scaled : __fsub_rn(scaled, high);
-  u16* row_sums = (u16*)(group_sums_at(a, group, row >> 3) + plane * (GROUP_SUM_BYTES / 2) + (row & 7) * 16);
-  if (plane < 2) row_sums[lane >> 2] = f16_pair(kept, 0.f);
-}
-
 // What a warp holds of a row: `v[i]` are 4 values a lane of the slice's groups `warp`, `warp + warps`, ... of 128.
 struct Hold {
   int slice, warp, warps;
   METHOD int at(int item) const { return slice * 128 + 4 * (threadIdx.x & 31) + SLICE_STRIDE * (item * warps + warp); }
 };
 
+// Whether what a warp holds from k on is of the row: the compiler knows where it knows the width, and a row is of whole strides.
+DEVICE bool is_held(const Hold& h, int k, int width) { return width == ITEMS * h.warps * SLICE_STRIDE || k < width; }
+
 template <class Load> DEVICE void hold(float4 (&v)[ITEMS], const Hold& h, int width, Load load) {
   UNROLL for (int i = 0; i < ITEMS; i++) {
     const int k = h.at(i);
-    v[i] = k < width ? load(k) : make_float4(0.f, 0.f, 0.f, 0.f);
+    v[i] = is_held(h, k, width) ? load(k) : make_float4(0.f, 0.f, 0.f, 0.f);
   }
+}
+
+// Where a lane writes what it holds of a row, found before there is anything to write.
+struct Places {
+  u8 *planes, *sums;  // of the first item
+  float* scale;
+  i64 planes_apart, sums_apart;  // of two items
+  int plane_bytes;
+
+  METHOD Places(const Activation& a, const Hold& h, int row)
+      : scale(a.scales + h.slice * a.columns + row), planes_apart((i64)h.warps * 32 * a.columns * (PLANES * ROW_BYTES)), plane_bytes(a.plane_bytes()) {
+    const int lane = threadIdx.x & 31, t = lane & 3, half = (lane >> 2) & 1, block = h.at(0) >> 5;
+    const int at = CORES ? (row & 7) * 64 + (2 * half ^ row >> 1 & 3) * 16 + t * 4 : ((row & 7) * 4 + t) * 16 + half * 8;
+    planes = fragments_at(a, block, row >> 3) + at;
+    if (SUMS == 1) sums = (u8*)(block_sums_at(a, block, row) + half), sums_apart = (i64)h.warps * 32 * a.columns * 8;
+    if (SUMS == 2) {
+      sums = group_sums_at(a, block >> 2, row >> 3) + (t & 1) * (GROUP_SUM_BYTES / 2) + (row & 7) * 16 + (lane >> 3) * 4;
+      sums_apart = (i64)h.warps * 8 * a.row_tiles() * GROUP_SUM_BYTES;
+    }
+  }
+};
+
+// Write the sum of 16 values, which four lanes have, as hi and lo: a warp has all 8 of a group, and a lane writes two.
+DEVICE void store_group_sum(u8* to, float sum) {
+  const int lane = threadIdx.x & 31;
+  const float scaled = __fmul_rn(sum, 0.0625f), high = low_f16(f16_pair(scaled, 0.f)), kept = (lane & 1) == 0 ? scaled : __fsub_rn(scaled, high);
+  const u32 pair = f16_pair(kept, __shfl_down_sync(~0u, kept, 4));
+  if ((lane & 6) == 0) *(u32*)to = pair;
 }
 
 // The largest magnitude of what a warp holds.
@@ -77,18 +94,22 @@ DEVICE float largest_of_block(const float4 (&v)[ITEMS], const Hold& h) {
 }
 
 // Write what a warp holds of a slice whose largest magnitude is `largest`.
-DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest, int width, int row, const Activation& a) {
-  const int lane = threadIdx.x & 31, half = (lane >> 2) & 1, exponent = PLANES == 2 ? lifting_exponent(largest) : 0;
-  if (lane == 0 && h.warp == 0) a.scales[h.slice * a.columns + row] = power_of_two(-exponent);
+DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest, int width, const Places& to) {
+  const int lane = threadIdx.x & 31, exponent = PLANES == 2 ? lifting_exponent(largest) : 0;
   UNROLL for (int i = 0; i < ITEMS; i++) {
-    const int k = h.at(i), block = k >> 5;
+    const int k = h.at(i);
     const float4 lifted = scaled(v[i], power_of_two(exponent));
     float sum = __fadd_rn(__fadd_rn(lifted.x, lifted.y), __fadd_rn(lifted.z, lifted.w));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 1));
     sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 2));
-    if (SUMS == 2 && k - 4 * lane < width) store_group_sum(a, k >> 7, row, sum);
-    if (k >= width) continue;
-    store_planes(place_of(a, block, half, row), a.plane_bytes(), lifted);
-    if (SUMS == 1 && (lane & 3) == 0) block_sums_at(a, block, row)[half] = sum;
+    if (SUMS == 2 && is_held(h, k - 4 * lane, width)) store_group_sum(to.sums + i * to.sums_apart, sum);
+    if (!is_held(h, k, width)) continue;
+    store_planes(to.planes + i * to.planes_apart, to.plane_bytes, lifted);
+    if (SUMS == 1 && (lane & 3) == 0) *(float*)(to.sums + i * to.sums_apart) = sum;
   }
+  if (lane == 0 && h.warp == 0) *to.scale = power_of_two(-exponent);
+}
+
+DEVICE void quantise_held(const float4 (&v)[ITEMS], const Hold& h, float largest, int width, int row, const Activation& a) {
+  quantise_held(v, h, largest, width, Places(a, h, row));
 }

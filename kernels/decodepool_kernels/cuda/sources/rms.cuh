@@ -22,5 +22,5 @@ template <int items> DEVICE float inverse_rms(const float4 (&v)[items], int widt
   __syncthreads();
   float total = warps[0];
   UNROLL for (int warp = 1; warp < 8; warp++) total = __fadd_rn(total, warps[warp]);
-  return __fdiv_rn(1.f, __fsqrt_rn(__fadd_rn(__fdiv_rn(total, (float)width), epsilon)));
+  return __frcp_rn(__fsqrt_rn(__fadd_rn(total / (float)width, epsilon)));
 }

@@ -1,21 +1,28 @@
-// What a step brings to the device: one buffer of int32, copied whole before the first kernel. The host's twin is inputs.py.
+// What a step brings to the device: one buffer of int32, which the first kernel brings (bring.cu). The host's twin is inputs.py.
 #pragma once
 #include "common.cuh"
 
 #define PAGE_TOKENS 64
 #define MAX_ROWS 512
 
-enum { ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, WIDE_UNITS, HEADER_WORDS = 8 };
+enum {
+  ROWS, WANTED, UNITS, UNITS_AT, TABLES_AT, TABLE_WIDTH, WIDE_UNITS, NUMBER, WORDS_END, CHANGED_AT, CHANGED_END, LONGEST_UNITS, HEADER_WORDS = 16
+};
 enum { TOKENS, POSITIONS, ROW_TABLES, PARTIALS, CHUNK_BLOCKS, WANTED_ROWS, WANTED_SLOTS };
 enum { UNIT_ROW, UNIT_ROWS, UNIT_BLOCK, UNIT_BLOCKS, UNIT_CHUNK, UNIT_FRESH, UNIT_WORDS = 8 };
 enum { WIDE_ROW, WIDE_ROWS, WIDE_BLOCKS, WIDE_SPLIT, WIDE_SPLITS, WIDE_TILE };  // the wide units follow the others
 
-// What a step answers of a row that is wanted: its largest logit and the id of that, and the token drawn where one was.
+// What a step answers of a row that is wanted: its largest logit and the id of that, and the token drawn where one was. Answers lie in the host's memory.
 struct __align__(16) Answer {
   int best;
   float logit;
   int drawn;
 };
+
+// Of the host's memory a step has a half: the other is of the step before, which is read, or of the next, which is written.
+DEVICE int turn_of(const int* step) { return step[NUMBER] & 1; }
+
+DEVICE Answer* answers_of(Answer* answers, const int* step) { return answers + turn_of(step) * MAX_ROWS; }
 
 // An array with one value a row.
 DEVICE const int* row_array(const int* step, int which) { return step + HEADER_WORDS + which * MAX_ROWS; }
