@@ -41,14 +41,14 @@ def zeros(count: int) -> NDArray[np.int32]:
 
 def told(words: NDArray[np.int32], runs: Sequence[Run]) -> dict[str, list[object]]:
     """Read a step as the device does."""
-    rows, wanted, units, units_at, tables_at, width, wide, longest = words[:8].tolist()
+    rows, wanted, units, units_at, tables_at, width, wide = words[:7].tolist()
     arrays = words[HEADER_WORDS : HEADER_WORDS + ROW_ARRAYS * MAX_ROWS].reshape(ROW_ARRAYS, MAX_ROWS)
     pages = [-(-(run.position + len(run.tokens)) // 64) for run in runs]
     return {
         "rows": arrays[:5, :rows].tolist(),
         "wanted": arrays[5:, :wanted].tolist(),
         "units": words[units_at : units_at + (units + wide) * UNIT_WORDS].tolist(),
-        "longest": [longest],
+        "longest": [int(words[LONGEST_UNITS])],
         "tables": [words[tables_at + i * width :][:n].tolist() for i, n in enumerate(pages)],
     }
 

@@ -134,6 +134,7 @@ def test_in_clusters_it_takes_those_left_by_the_one_ahead_which_alone_starts_it_
 ) -> None:
     launches = step(backend("Q4_K_M", rows), rows)
     beside = [(ahead, launch) for ahead, launch in pairwise(launches) if defines(launch).get("BESIDE")]
+    assert beside
     assert [launch for launch in launches if defines(launch).get("LEADS")] == [ahead for ahead, _ in beside]
     for ahead, launch in beside:
         assert ahead.grid[0] + launch.grid[0] <= WHOLE_HOPPER.multiprocessors

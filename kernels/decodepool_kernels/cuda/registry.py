@@ -80,8 +80,10 @@ def _is_warpgroup_cut(defines: Defines) -> bool:
 
 
 def _is_narrow_cut(defines: Defines) -> bool:
-    """Whether teams have an SM to themselves."""
-    return (defines["TEAMS"] > 1) == (defines["BLOCKS"] == 1)
+    """Whether teams have an SM to themselves, in steps of too few rows to claim units or leave slices apart."""
+    if defines["TEAMS"] > 1:
+        return defines["BLOCKS"] == 1 and not defines["CLAIMED"] and not defines["SPENT"]
+    return defines["BLOCKS"] > 1
 
 
 def _is_fold(defines: Defines) -> bool:

@@ -1,5 +1,6 @@
 // A step's words from the host's memory, where two steps take turns: those with the number after the last that was brought. Where there are none, the
 // step is the last one again. What did not change stays: words from WORDS_END on but those from CHANGED_AT to CHANGED_END.
+// It lets no kernel start: those behind it read the step before their waits.
 #include "step.cuh"
 
 #define THREADS 1024

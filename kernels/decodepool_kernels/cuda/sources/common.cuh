@@ -168,5 +168,15 @@ DEVICE float warp_sum(float value) {
   return value;
 }
 
+// a / b rounded once, of floats far from the ends of what f32 holds: the steps of __fdiv_rn, a step of Newton's on the reciprocal and one on the quotient,
+// without its call for what lies outside, which costs registers.
+DEVICE float quotient(float a, float b) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  inverse = fmaf(inverse, fmaf(-b, inverse, 1.f), inverse);
+  const float first = __fmul_rn(a, inverse);
+  return fmaf(inverse, fmaf(-b, first, a), first);
+}
+
 // The largest of a warp's magnitudes: floats that are not negative are ordered as their bits are.
 DEVICE float warp_largest(float magnitude) { return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(magnitude))); }

@@ -7,15 +7,6 @@ DEVICE float gated(float gate, float up) {
   return __fmul_rn(__fdiv_rn(gate, __fadd_rn(1.f, power)), up);
 }
 
-// A quotient whose parts are far from the ends of what f32 holds, with the bits of division: a step of Newton's on the reciprocal, and one on the quotient.
-DEVICE float quotient(float a, float b) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
-  inverse = fmaf(inverse, fmaf(-b, inverse, 1.f), inverse);
-  const float q = __fmul_rn(a, inverse);
-  return fmaf(inverse, fmaf(-b, q, a), q);
-}
-
 #define MOST_PLAIN 80.f       // e^80 < 2^116
 #define LEAST_PLAIN 0x1p-100f
 

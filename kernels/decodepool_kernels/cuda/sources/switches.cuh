@@ -5,15 +5,6 @@
 
 #define LOG2_E 1.44269504f
 
-// p / q rounded once, of floats between 1 and 1000: the steps of __fdiv_rn without its call for what lies outside, which costs registers.
-DEVICE float quotient(float p, float q) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(q));
-  r = fmaf(r, fmaf(-q, r, 1.f), r);
-  const float first = __fmul_rn(p, r);
-  return fmaf(r, fmaf(-q, first, p), first);
-}
-
 struct Switches {
   const float* sinks;      // a score a query head, of a token without a value
   int window;              // tokens that a row sees, its own among them
