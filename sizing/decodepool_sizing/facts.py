@@ -70,7 +70,9 @@ class ModelFacts:
     types: StepTypes = UNIFORM
 
     def to_json(self) -> str:
-        """Return a line of JSON of at most `MAX_JSON_BYTES` bytes; BadModelFile for a model too irregular for that."""
+        """Return a line of JSON of at most `MAX_JSON_BYTES` bytes; BadModelFile for a model too irregular for that.
+        `types`, which decide little, stay away where there is no room for them.
+        """
         kinds = list(dict.fromkeys(self.shape.layers))
         runs = [(kinds.index(layer), len(list(run))) for layer, run in groupby(self.shape.layers)]
         shape = _SHAPE.dump_python(replace(self.shape, layers=()), mode="json", exclude_defaults=True)
@@ -84,10 +86,10 @@ class ModelFacts:
             "shape": shape,
             "layerKinds": _LAYERS.dump_python(tuple(kinds), mode="json", exclude_defaults=True),
             "layerRuns": runs,
-            **({} if self.types == UNIFORM else {"types": asdict(self.types)}),
         }
-        text = json.dumps(written, separators=(",", ":"), sort_keys=True)
-        if len(text) > MAX_JSON_BYTES:
+        typed = written if self.types == UNIFORM else {**written, "types": asdict(self.types)}
+        text = next((text for each in (typed, written) if len(text := _line(each)) <= MAX_JSON_BYTES), None)
+        if text is None:
             raise BadModelFile(f"{len(kinds)} kinds of layers in {len(runs)} runs: more than a plan can be kept of")
         return text
 
@@ -118,6 +120,10 @@ class ModelFacts:
             quantization=str(written["quantization"]),
             types=_read_types(written["types"]) if "types" in written else UNIFORM,
         )
+
+
+def _line(written: Mapping[str, Any]) -> str:
+    return json.dumps(written, separators=(",", ":"), sort_keys=True)
 
 
 def _read_types(written: Any) -> StepTypes:

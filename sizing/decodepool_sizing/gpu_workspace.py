@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from decodepool_sizing.devices import GpuCores
+from decodepool_sizing.expected import DENSE_PARTS, Parts
 from decodepool_sizing.gpu_arena import SLICES, arena_bytes, sizes_of
 from decodepool_sizing.kv import pages
-from decodepool_sizing.matrix_types import GATES, QUERIES, UNIFORM, StepTypes, launches_of
+from decodepool_sizing.matrix_types import GATES, QUERIES, UNIFORM, StepTypes, launches_of, share_rounding
 from decodepool_sizing.shape import ModelShape
 
 PREPARED_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a step is prepared; a step of fewer runs the next, and the rows it lacks are passed over."""
 
 UNIT_OUTPUTS, UNIT_ROWS = 256, 64
-"""What a unit of a wide product has of outputs and rows, at most; one of half the
-outputs has up to twice the rows, and no more sums.
+"""What a unit of a wide product has of outputs and rows, at most; one of half the outputs has up to twice the rows, and
+no more sums.
 """
 FEWEST_WIDE_ROWS, FEWEST_SLICES = 24, 5
 """Rows from which on products are wide; slices of a thread block below which each slice is left apart."""
@@ -64,10 +65,13 @@ def _slices_bytes(shape: ModelShape, cores: GpuCores, max_step_rows: int, types:
 
 
 def _products(shape: ModelShape, types: StepTypes) -> Iterator[list[int]]:
-    """Yield the outputs of the products that share a launch."""
-    size = sizes_of(shape)
+    """Yield the outputs of the products that share a launch, and of those that leave slices beside each other."""
+    size, has_head_norms = sizes_of(shape), bool(DENSE_PARTS.get(shape.architecture, Parts()).qk_norm)
     for block in types.mixtures:
-        yield from _together((size.queries, size.keys, size.keys), block[QUERIES])
+        attended = (size.queries, size.keys, size.keys)
+        yield from _together(attended, block[QUERIES])
+        if share_rounding(block[QUERIES]) and not has_head_norms:
+            yield list(attended)
         yield from _together((size.feed_forward, size.feed_forward), block[GATES])
     yield [size.embedding]
     yield [shape.vocabulary_size]

@@ -88,6 +88,12 @@ def launches_of(types: Sequence[str]) -> list[list[int]]:
     return [list(alike) for _, alike in groupby(sorted(range(len(types)), key=order), key=order)]
 
 
+def share_rounding(types: Sequence[str]) -> bool:
+    """Return whether rows that are quantised once serve products of all these types."""
+    first = rounding_of(types[launches_of(types)[0][0]])
+    return all(first.serves(rounding_of(each)) for each in types)
+
+
 def _kept(type_name: str) -> str:
     """Return how the engine keeps a type, in words that sort as its own do."""
     layout = QUANT_LAYOUTS.get(type_name)

@@ -59,6 +59,18 @@ MODELS = {
     "both": Model(LLAMA, other={"attn_q": "Q4_1", "attn_k": "Q4_K", "ffn_gate": "Q4_K", "ffn_up": "Q4_1"}),
     "three ways": Model(LLAMA, other={"attn_q": "Q4_1", "attn_k": "Q4_K", "attn_v": "BF16", "ffn_down": "BF16"}),
     "F16 beside BF16": Model(LLAMA, other={"ffn_gate": "F16", "ffn_up": "BF16", "attn_q": "BF16", "attn_v": "F16"}),
+    "Q4_K_M": Model(LLAMA, weights="Q4_K_M"),
+    "slices beside each other": Model(
+        NamedShape(5, 1024, 28672, 16, 16, 80, 32_000, 8192, 1e6), weights="Q4_K", other={"attn_v": "Q6_K"}
+    ),
+    "keys and values beside queries": Model(
+        NamedShape(5, 2560, 9728, 32, 8, 80, 151_936, 8192, 1e6),
+        weights="Q4_K",
+        other={"attn_k": "Q8_0", "attn_v": "Q8_0"},
+    ),
+    "none beside each other behind norms of heads": Model(
+        NamedShape(5, 1024, 3072, 16, 16, 128, 32_000, 8192, 1e6), "qwen3", weights="Q4_K", other={"attn_v": "Q6_K"}
+    ),
     "7168 outputs": Model(NamedShape(5, 7168, 20480, 56, 8, 128, 64_000, 4096, 1e6)),
 }
 CORES = {

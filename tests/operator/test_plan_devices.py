@@ -208,6 +208,17 @@ def test_a_gpu_older_than_the_engines_oldest_is_refused(case: str) -> None:
     assert "the CUDA engine runs on 8.0 and later ones" in refused.message
 
 
+def test_the_refusal_names_the_first_node_and_a_product_that_would_do_in_whatever_order_nodes_are_listed() -> None:
+    new = [node(name, {MEMORY: "143771", PRODUCT: "NVIDIA-H200"}) for name in ("a", "z")]
+    seen = [*new, T4, node("older", {PRODUCT: "Tesla-T4"}), node("x", {PRODUCT: "NVIDIA-X1"})]
+    messages = {found(each).message for each in (seen, seen[::-1])}
+    assert len(messages) == 1
+    assert messages.pop().endswith(
+        "; accelerator.product, such as NVIDIA-H200, or template.nodeSelector keeps workers off it"
+    )
+    assert found([T4]).message.endswith("; accelerator.product or template.nodeSelector keeps workers off it")
+
+
 NOT_REFUSED: dict[str, tuple[list[Object], Object | None, Object, int]] = {
     "kept off by a selector": ([LARGE, T4], ADMITS_ONLY_LARGE["selector"], {}, 81_559),
     "kept off by the product": ([LARGE, T4], None, {"product": "NVIDIA-H100-80GB-HBM3"}, 81_559),

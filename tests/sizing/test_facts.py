@@ -51,6 +51,14 @@ def test_types_that_blocks_mix_travel_with_the_facts_and_as_many_as_are_told_apa
     assert ModelFacts.from_json(irregular.to_json()) == irregular
 
 
+def test_types_are_left_out_where_there_is_no_room_for_them() -> None:
+    known = read_facts(BytesReader(tiny()))
+    irregular = dataclasses.replace(known, types=StepTypes((("Q4_K",) * len(MATRICES),), "Q6_K", (0,) * 4096))
+    text = irregular.to_json()
+    assert len(text) <= MAX_JSON_BYTES
+    assert ModelFacts.from_json(text) == dataclasses.replace(known, types=UNIFORM)
+
+
 def test_facts_kept_before_types_were_are_read_as_of_one_type() -> None:
     known = read_facts(BytesReader(tiny()))
     written = {key: value for key, value in json.loads(known.to_json()).items() if key != "types"}

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 from decodepool_sizing.header import Header
-from decodepool_sizing.matrix_types import MATRICES, MOST_MIXTURES, UNIFORM, StepTypes, launches_of, step_types
+from decodepool_sizing.matrix_types import (
+    MATRICES,
+    MOST_MIXTURES,
+    UNIFORM,
+    StepTypes,
+    launches_of,
+    share_rounding,
+    step_types,
+)
 from decodepool_sizing.shape import read_shape
 from decodepool_sizing.tensor_types import TensorType
 from decodepool_worker.model.named_shapes import named_header
@@ -73,3 +81,20 @@ def test_matrices_that_are_kept_alike_share_a_launch_and_who_wants_sums_comes_fi
     types: tuple[str, ...], launches: list[list[int]]
 ) -> None:
     assert launches_of(types) == launches
+
+
+@pytest.mark.parametrize(
+    ("types", "shared"),
+    [
+        (("Q4_K", "Q4_K", "Q6_K"), True),
+        (("Q8_0", "Q4_1", "Q4_1"), True),
+        (("Q8_0", "Q6_K", "Q5_0"), True),
+        (("Q4_K", "Q4_1", "Q8_0"), False),
+        (("Q8_0", "Q8_0", "BF16"), False),
+    ],
+    ids=str,
+)
+def test_rows_quantised_once_serve_types_of_as_many_planes_and_of_the_same_sums_or_none(
+    types: tuple[str, ...], shared: bool
+) -> None:
+    assert share_rounding(types) == shared

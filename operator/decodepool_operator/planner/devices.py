@@ -75,13 +75,17 @@ def _refused_gpu(pool: Pool, seen: tuple[Object, ...] | None) -> Refused | None:
     if asked is not None and (lines := gpu_refusals(asked.compute_capability)):
         return Refused("UnsupportedGPU", f"accelerator.product: {asked.name}: {lines[0]}")
     resource = resource_of(pool)
-    for node in nodes.admitted(pool, seen or ()):
-        capability = _capability(node) if nodes.offered(node, resource) else None
-        if capability is not None and (lines := gpu_refusals(capability)):
-            where = f"node {node['metadata']['name']}, which the pool admits, has a {_name(node, resource)}"
-            helps = "accelerator.product or template.nodeSelector keeps workers off it"
-            return Refused("UnsupportedGPU", f"{where}: {lines[0]}; {helps}")
-    return None
+    having = [node for node in nodes.admitted(pool, seen or ()) if nodes.offered(node, resource)]
+    told = [(node, gpu_refusals(capability)) for node in having if (capability := _capability(node))]
+    refused = [(str(node["metadata"]["name"]), _name(node, resource), lines[0]) for node, lines in told if lines]
+    if not refused:
+        return None
+    name, product, line = min(refused)
+    run = {nodes.labels(node).get(nodes.PRODUCT_LABEL, "") for node, lines in told if not lines} - {""}
+    such = f", such as {min(run)}," if run else ""
+    where = f"node {name}, which the pool admits, has a {product}"
+    helps = f"accelerator.product{such} or template.nodeSelector keeps workers off it"
+    return Refused("UnsupportedGPU", f"{where}: {line}; {helps}")
 
 
 def _capability(node: Object) -> str | None:
