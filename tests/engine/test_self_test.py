@@ -77,7 +77,7 @@ def test_a_device_that_computes_nothing_is_told() -> None:
         require_same_bits(engine, "a GPU")
 
 
-def test_a_model_whose_logits_are_not_finite_is_not_the_devices_fault() -> None:
+def test_a_model_whose_logits_are_nan_is_not_the_devices_fault() -> None:
     engine = Rows(pages=100, slots=40)
     engine.step = lambda spans: [None] * len(spans)  # type: ignore[method-assign]
     engine.logits = lambda slot: np.full(97, np.nan, np.float32)  # type: ignore[method-assign]

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.errors import BadImage, CannotCompile, GpuFault
 
+OVERLAP_CAPABILITY = 90
+"""From which on a kernel may start before the one ahead has ended."""
 PIECE_BYTES = 256
 """What a piece of a region begins at a multiple of, as the driver's own allocations do."""
 Argument = Any
@@ -207,7 +209,7 @@ class Gpu:
         """Launch a kernel. It may start before the one ahead ended, and waits before touching what that one wrote."""
         config = _config(launch.grid, launch.function)
         config.hStream = self._stream
-        if self.capability >= 90:
+        if self.capability >= OVERLAP_CAPABILITY:
             config.attrs, config.numAttrs = [_overlap()], 1
         pointers = (ctypes.c_void_p * len(launch.arguments))(*(ctypes.addressof(value) for value in launch.arguments))
         _ok(driver.cuLaunchKernelEx(config, launch.function.handle, ctypes.addressof(pointers), 0))

@@ -11,7 +11,7 @@ from decodepool_kernels.arena import Buffer, Placement
 from decodepool_kernels.cuda.attention import COPY_ENGINE_CAPABILITY
 from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
 from decodepool_kernels.cuda.cluster_cuts import CLUSTER_BLOCKS, ClusterCut, cluster_cut, prefers_clusters
-from decodepool_kernels.cuda.device import Function, Gpu, Launch
+from decodepool_kernels.cuda.device import OVERLAP_CAPABILITY, Function, Gpu, Launch
 from decodepool_kernels.cuda.grids import Pairs
 from decodepool_kernels.cuda.inputs import NARROW, ROWS, StepKind
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -35,8 +35,6 @@ from decodepool_kernels.cuda.slices import SliceSums
 
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
-OVERLAP_CAPABILITY = 90
-"""From which on a kernel may start before the one ahead has ended."""
 FOLD_THREADS = 256
 FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
 """Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once, and are

@@ -25,8 +25,8 @@ def require_same_bits(engine: Engine, name: str) -> None:
     for, doubling from one.
 
     GpuFault with the GPU's name where the logits after it differ by a bit, or are all one number: a device that
-    computes nothing is equal to itself. Logits that are not finite are the model's own. Writes to pages and slots from
-    0 on.
+    computes nothing is equal to itself. NaN is no number: a model may have it of its own. Writes to pages and slots
+    from 0 on.
     """
     tokens = [position * 7919 % engine.vocabulary_size for position in range(TOKENS)]
     alone = _logits_after(engine, tokens, rows=1)
