@@ -58,7 +58,7 @@ def narrow_ring(
     if shared:
         handed_bytes = HANDED_STATES * TEAM_THREADS * 16 * (1 + -(-head_dim // 64))
         fitting = min(MOST_SHARED_BYTES, shared_bytes - own_bytes - handed_bytes) // half_bytes
-        stages = min(MOST_HALVES, fitting) // (2 * TEAMS) * 2 * TEAMS  # so that a slot is always the same team's
+        stages = min(MOST_HALVES, fitting) // (2 * TEAMS) * 2 * TEAMS  # so that of a unit a slot is one team's
         if stages:
             return RingCut(1, stages, stages * half_bytes, TEAMS)
     if crowded and MOST_CROWDED_BLOCKS * (own_bytes + FEWEST_HALVES * half_bytes) <= shared_bytes:

@@ -16,7 +16,7 @@
 #define OWN_COLUMNS (COLUMNS * 32 / WORKERS)  // whose queries a warp splits, so many times 8 steps of each
 #define STEPS_LOADED ((STEPS + 7) / 8)
 #define STATE_WORDS (1 + WARP_TILES)  // of 16 bytes
-static_assert(TEAMS == 1 || (TEAMS == 2 && STAGES % 4 == 0), "a slot of the ring is always the same team's");
+static_assert(TEAMS == 1 || (TEAMS == 2 && STAGES % 4 == 0), "a slot of the ring is one team's within a unit, and all workers meet between two");
 
 #if KV_BITS == 16
 DEVICE void load_matrices(u32 (&r)[4], u32 at) {
