@@ -157,9 +157,10 @@ DEVICE void hold_columns(const u8* slots, const u64* barriers, const Activation&
   }
 }
 
-// acc += a group of `count` blocks, of which a warp has ROW_TILES tiles.
+// acc += a group of `count` blocks, of which a warp has ROW_TILES tiles. Columns of rows that are not there are 0: to multiply nothing takes less power,
+// of which a step of few rows takes all that the card may draw.
 template <bool is_whole>
-DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int first_tile, int count, u32 offset) {
+DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, const u8* columns, int first_tile, int count, u32 offset, bool is_live) {
   const int lane = threadIdx.x & 31;
   const u8 *groups_of[ROW_TILES], *sums = columns + GROUP_BLOCKS * PLANES_BYTES;
   Head heads[ROW_TILES];
@@ -174,7 +175,7 @@ DEVICE void fold_group(float (&acc)[ROW_TILES][TILES][4], const u8* weights, con
     Columns x[TILES];
     UNROLL for (int n = 0; n < TILES; n++) {
       UNROLL for (int plane = 0; plane < PLANES; plane++)
-        x[n].planes[plane] = *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * PLANE_BYTES + lane % (4 * HELD_ROWS) * 16);
+        x[n].planes[plane] = is_live ? *(const uint4*)(columns + q * PLANES_BYTES + (n * PLANES + plane) * PLANE_BYTES + lane * 16) : make_uint4(0, 0, 0, 0);
 #if SUMS == 1
       x[n].sums = *(const float4*)(sums + q * SUMS_BYTES + n * (HELD_ROWS * 8) + lane % (HELD_ROWS / 2) * 16);
 #endif
@@ -294,6 +295,7 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
     const int own = warp / SLICE_WARPS, first_tile = warp % SLICE_WARPS * ROW_TILES, slice = rank * OWN_SLICES + own;
     SlicePipe pipe = pipe_of(shared, barriers, own);
     const Held held(shared, barriers, own);
+    const bool is_live = TILES > 1 || (threadIdx.x & 31) >> 2 < p.rows;  // a lane's row; of 9 and more most are
     if (!HELD_GROUPS && warp % SLICE_WARPS == 0 && p.units() > 0) bring_first_columns(pipe, a, p, slice);
     for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += clusters) {
       const u32 offset = code_offset(parts.part[p.at(unit).part].zero);
@@ -304,8 +306,8 @@ matmul_cluster(const __grid_constant__ Parts parts, u8* activation, int blocks, 
         pipe.wait();
         const u8* slot = shared + (own * STAGES + pipe.stage) * SLOT_BYTES;
         const u8* columns_at = HELD_GROUPS ? shared + OWN_SLICES * STAGES * SLOT_BYTES + own * HELD_BYTES + visit * COLUMNS_BYTES : slot + WEIGHT_BYTES;
-        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, columns_at, first_tile, GROUP_BLOCKS, offset);
-        else if (left > 0) fold_group<false>(acc, slot, columns_at, first_tile, left, offset);
+        if (left >= GROUP_BLOCKS) fold_group<true>(acc, slot, columns_at, first_tile, GROUP_BLOCKS, offset, is_live);
+        else if (left > 0) fold_group<false>(acc, slot, columns_at, first_tile, left, offset, is_live);
         pipe.give_back<true>();
       }
       meeting.send_sums(acc, slice, first_tile);
