@@ -204,21 +204,21 @@ struct Relay {
   Pipe<2, STATE_WORDS * TEAM_THREADS * 16> states;
 
   METHOD Relay(const Handed& handed) : states((const u8*)handed.states, handed.barriers) {
-    if (threadIdx.x == 0) states.set(TEAM_WARPS, TEAM_WARPS);
+    if (threadIdx.x == 0) states.set(TEAM_THREADS, TEAM_THREADS);
   }
   METHOD u32 place(int word) const { return states.slot() + (word * TEAM_THREADS + threadIdx.x % TEAM_THREADS) * 16; }
 
   METHOD void hand(const State& state) {
     wait_barrier(states.filled() + 8, states.phase ^ 1);
     UNROLL for (int word = 0; word < STATE_WORDS; word++) put_shared(place(word), ((const float4*)&state)[word]);
-    give_back_slot(states.filled());
+    arrive(states.filled());
     states.pass();
   }
   METHOD State taken() {
     State state;
     states.wait();
     UNROLL for (int word = 0; word < STATE_WORDS; word++) ((float4*)&state)[word] = shared_at<float4>(place(word));
-    states.give_back<false>();
+    states.give_back_each<false>();
     return state;
   }
 };

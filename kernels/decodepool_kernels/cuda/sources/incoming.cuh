@@ -146,7 +146,7 @@ struct Incoming {
 
   METHOD Incoming(const Geometry& g, const u8* slots, Shared& shared)
       : g(g), shared(shared), units((const u8*)shared.units, shared.unit_barriers), halves(slots, shared.half_barriers), round(0), halves_before(0) {
-    if (threadIdx.x == 0) units.set(WORKERS / 32), halves.set(TEAM_WARPS);
+    if (threadIdx.x == 0) units.set(WORKERS), halves.set(TEAM_THREADS);
     __syncthreads();
   }
 
@@ -187,7 +187,7 @@ struct Incoming {
     if (!CLAIMED) return dealt.next(g, unit);
     units.wait();
     unit = shared.units[units.stage];
-    units.give_back<false>();
+    units.give_back_each<false>();
     return unit.blocks > 0;
   }
   // Where a column's queries lie split. Who is a unit ahead of others writes elsewhere.
@@ -202,7 +202,7 @@ struct Incoming {
     halves.wait();
     return halves.stage * HALF_BYTES;
   }
-  METHOD void done() { halves.give_back<true>(); }
+  METHOD void done() { halves.give_back_each<true>(); }
 };
 #else
 struct Shared {

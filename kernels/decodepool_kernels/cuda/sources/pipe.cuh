@@ -51,9 +51,9 @@ template <int stages, int slot_bytes> struct Pipe {
 
   METHOD Pipe(const u8* first_slot, const u64* first_barrier) : slots(shared_address(first_slot)), barriers(shared_address(first_barrier)), stage(0), phase(0) {}
 
-  // By one thread, before the sides meet.
-  METHOD void set(int reading_warps, int filling_warps = 1) const {
-    for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 16 * slot, filling_warps), set_barrier(barriers + 16 * slot + 8, reading_warps);
+  // By one thread, before the sides meet: how often each side arrives.
+  METHOD void set(int reading, int filling = 1) const {
+    for (int slot = 0; slot < stages; slot++) set_barrier(barriers + 16 * slot, filling), set_barrier(barriers + 16 * slot + 8, reading);
     show_barriers();
   }
   METHOD u32 slot() const { return slots + stage * slot_bytes; }
@@ -84,6 +84,13 @@ template <int stages, int slot_bytes> struct Pipe {
   template <bool read_plainly> METHOD void give_back() {
     if (read_plainly) end_plain_reads();
     give_back_slot(filled() + 8);
+    pass();
+  }
+
+  // The same, each of its lanes for itself, which racecheck can follow.
+  template <bool read_plainly> METHOD void give_back_each() {
+    if (read_plainly) end_plain_reads();
+    arrive(filled() + 8);
     pass();
   }
 };
