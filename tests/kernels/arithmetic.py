@@ -146,7 +146,8 @@ def kept(values: Floats, kind: str) -> Floats:
     if kind == "f16":
         return held.astype(np.float16).astype(np.float32)
     blocks = held.reshape(*values.shape[:-1], -1, BLOCK)
-    scale = (np.abs(blocks).max(axis=-1) / np.float32(127.0)).astype(np.float16).astype(np.float32)[..., None]
+    largest = np.minimum(np.abs(blocks).max(axis=-1) / np.float32(127.0), np.float32(515.5))
+    scale = largest.astype(np.float16).astype(np.float32)[..., None]
     ratio = np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale > 0)
     q = np.clip(np.rint(ratio), np.float32(-127.0), np.float32(127.0))
     return np.asarray((scale * q).astype(np.float16), np.float32).reshape(values.shape)

@@ -225,11 +225,12 @@ def test_a_fault_in_a_kept_token_shows_in_every_later_row(kind: str, part: str) 
     assert np.isnan(found[70:]).any(axis=1).all()
 
 
-def test_values_past_the_range_of_f16_are_held_at_its_end() -> None:
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_values_past_the_range_of_f16_are_held_at_its_end(kind: str) -> None:
     session = Session(SHAPES["one head"])
     session.v[5] = 1e6
     session.k[9] = -1e30
-    with session.probe("f16") as probe:
+    with session.probe(kind) as probe:
         found = prefilled(probe, SHUFFLED, 65)
     assert np.isfinite(found).all()
-    assert_same_bits(found[64], session.wanted("f16", 64))
+    assert_same_bits(found[64], session.wanted(kind, 64))

@@ -1,8 +1,8 @@
 """Pages of keys and values: 64 tokens of one layer. A head's keys lie dimension by dimension ([D][64]), its values
 token by token ([64][D]), so that both products of attention run along lanes.
 
-Kinds: f32; f16 (saturating at +-65504); q8_0, 32 dimensions of a token sharing an f16 scale amax / 127, the value being
-f16(scale * q).
+Kinds: f32; f16 (saturating at +-65504); q8_0, 32 dimensions of a token sharing an f16 scale amax / 127, at most 515.5,
+the value being f16(scale * q).
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ KV_KINDS = ("f32", "f16", "q8_0")
 KV_F32, KV_F16, KV_Q8_0 = range(3)
 QUANT_DIMS = 32
 F16_LARGEST = np.float32(65504.0)
+LARGEST_SCALE = np.float32(515.5)
+"""127 times it is still an f16; 65504 / 127 rounds to 516, of which that is infinite."""
 
 
 def head_bytes(kind: str, head_width: int) -> int:
@@ -62,7 +64,7 @@ def append_quantised(values: Any, where: int, is_key: bool, token: int, width: i
     for dim in range(first, first + QUANT_DIMS):
         magnitude = abs(saturate(values[dim]))
         largest, fault = max(largest, magnitude), fault + magnitude * np.float32(0.0)
-    scale = round_f16((largest + fault) / np.float32(127.0))
+    scale = round_f16(min((largest + fault) / np.float32(127.0), LARGEST_SCALE))
     scales = where + width * PAGE_TOKENS
     store_f16(scale, scales + 2 * ((first // QUANT_DIMS) * PAGE_TOKENS + token))
     for dim in range(first, first + QUANT_DIMS):
