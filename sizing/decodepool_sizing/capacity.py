@@ -65,8 +65,8 @@ class CapacityPlan:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of a device: everything of a plan but the device itself. `cores` are the GPU's that it is asked of;
-    None asks a CPU. `types` decide a little of a GPU's workspace.
+    """What is asked of a device: everything of a plan but the device itself. `cores` are those that the GPU may have,
+    none where a CPU is asked. `types` decide a little of a GPU's workspace.
     """
 
     shape: ModelShape
@@ -76,7 +76,7 @@ class Demand:
     sessions: int | None = None
     cache_reserve_bytes: int | None = None
     max_step_rows: int = STEP_ROWS["cpu"]
-    cores: GpuCores | None = None
+    cores: tuple[GpuCores, ...] = ()
     types: StepTypes = UNIFORM
 
     def on(self, device: DeviceMemory) -> Demand:
@@ -96,9 +96,10 @@ class Demand:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of one step."""
-        if self.cores is None:
+        if not self.cores:
             return workspace_bytes(self.shape, self.max_step_rows)
-        return gpu_workspace_bytes(self.shape, self.cores, self.context_tokens, self.max_step_rows, self.types)
+        sizes = (self.context_tokens, self.max_step_rows, self.types)
+        return max(gpu_workspace_bytes(self.shape, cores, *sizes) for cores in self.cores)
 
     @property
     def fixed_bytes(self) -> int:

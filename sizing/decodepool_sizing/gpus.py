@@ -7,10 +7,18 @@ as itself, never as its card: its row has the slice's memory, and bandwidth in p
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from decodepool_sizing.devices import WHOLE_HOPPER, DeviceMemory, GpuCores, gpu_memory, gpu_usable_bytes
+from decodepool_sizing.devices import (
+    WHOLE_HOPPER,
+    WIDEST_OF_OTHERS,
+    DeviceMemory,
+    GpuCores,
+    gpu_memory,
+    gpu_usable_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +46,21 @@ class GPU:
         return gpu_memory(self.memory_bytes, self.name, cores_of(self.compute_capability))
 
 
-WIDEST_OF_OTHERS = GpuCores(188, is_hopper=False)
-"""As many multiprocessors as any other GPU here has: they decide a few MB."""
+CORES: Mapping[str, GpuCores] = {
+    "8.0": GpuCores(108, 163 << 10),
+    "8.6": GpuCores(84, 99 << 10),
+    "8.9": GpuCores(142, 99 << 10),
+    "9.0": WHOLE_HOPPER,
+    "12.0": GpuCores(188, 99 << 10),
+}
+"""By compute capability: the most multiprocessors that a GPU of it has, and the shared memory of them all."""
 
 
-def cores_of(compute_capability: str) -> GpuCores:
+def cores_of(compute_capability: str) -> tuple[GpuCores, ...]:
     """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows no
     more of it and the worker on it then plan alike.
     """
-    return WHOLE_HOPPER if compute_capability == "9.0" else WIDEST_OF_OTHERS
+    return (CORES.get(compute_capability, WIDEST_OF_OTHERS),)
 
 
 _GB = 10**9
