@@ -2,12 +2,14 @@
 
 `memory_mib` is what the driver reports with ECC as shipped; bandwidth is the vendor's figure. A MIG slice is planned
 as itself, never as its card: its row has the slice's memory, and bandwidth in proportion.
+
+Names are read as people, drivers and node labels (nvidia.com/gpu.product) write them: NVIDIA-A100-SXM4-80GB.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -99,56 +101,96 @@ GPUS: tuple[GPU, ...] = (
     GPU("H200 MIG 1g.18gb", 16_384, 600 * _GB, "9.0"),
     GPU("H200 MIG 3g.71gb", 71_424, 2_400 * _GB, "9.0"),
     GPU("H100 MIG 1g.10gb", 9_984, 418 * _GB, "9.0"),
+    GPU("H100 MIG 1g.20gb", 20_096, 837 * _GB, "9.0"),
     GPU("H100 MIG 2g.20gb", 20_096, 837 * _GB, "9.0"),
     GPU("H100 MIG 3g.40gb", 40_448, 1_675 * _GB, "9.0"),
+    GPU("H100 MIG 4g.40gb", 40_448, 1_675 * _GB, "9.0"),
+    GPU("H100 MIG 7g.80gb", 81_152, 3_350 * _GB, "9.0"),
+    GPU("A100 MIG 1g.5gb", 4_864, 194 * _GB, "8.0"),
     GPU("A100 MIG 1g.10gb", 9_728, 241 * _GB, "8.0"),
+    GPU("A100 MIG 2g.10gb", 9_984, 389 * _GB, "8.0"),
+    GPU("A100 MIG 1g.20gb", 19_968, 483 * _GB, "8.0"),
     GPU("A100 MIG 2g.20gb", 19_968, 483 * _GB, "8.0"),
+    GPU("A100 MIG 3g.20gb", 20_096, 778 * _GB, "8.0"),
+    GPU("A100 MIG 4g.20gb", 20_096, 778 * _GB, "8.0"),
     GPU("A100 MIG 3g.40gb", 40_192, 967 * _GB, "8.0"),
+    GPU("A100 MIG 4g.40gb", 40_192, 967 * _GB, "8.0"),
+    GPU("A100 MIG 7g.40gb", 40_448, 1_555 * _GB, "8.0"),
+    GPU("A100 MIG 7g.80gb", 80_640, 1_935 * _GB, "8.0"),
 )
 
 _ALIASES = {
     "h100": "h100 sxm",
     "h100 80gb": "h100 sxm",
+    "h100 80gb hbm2e": "h100 pcie",
     "a100": "a100 80gb",
     "v100": "v100 16gb",
     "gh200": "gh200 96gb",
-    # As drivers, and so node labels, call them.
-    "h100 80gb hbm3": "h100 sxm",
     "gh200 480gb": "gh200 96gb",
-    "a100 sxm4 80gb": "a100 80gb",
-    "a100 80gb pcie": "a100 80gb",
-    "a100 sxm4 40gb": "a100 40gb",
-    "a100 pcie 40gb": "a100 40gb",
-    "v100 sxm2 32gb": "v100 32gb",
-    "v100 pcie 32gb": "v100 32gb",
-    "v100 sxm2 16gb": "v100 16gb",
-    "v100 pcie 16gb": "v100 16gb",
-    "rtx 6000 ada generation": "rtx 6000 ada",
-    "rtx pro 6000 blackwell server edition": "rtx pro 6000",
+    "gh200 120gb": "gh200 96gb",
 }
+"""The last two are by the memory of the CPU beside it, as drivers have it."""
 _BRANDS = ("nvidia ", "tesla ", "geforce ")
-_SLICE = " mig "
+_SLICE, _SHARED, _MEDIA = " mig ", " shared", re.compile(r"[+.]me(\.all)?$")
+_EDITIONS = frozenset(
+    {"hbm2", "hbm2e", "hbm3", "hbm3e", "ac", "generation", "blackwell", "server", "workstation", "max", "q", "edition"}
+)
+"""Words of names that tell no two rows apart."""
+_FORMS, _SIZE = frozenset({"sxm", "pcie"}), re.compile(r"(\d+)gb")
+_SIZE_TOLERANCE = 0.03
+"""Of a size in a name: GB or GiB, rounded."""
 
 
 def find_gpu(name: str) -> GPU:
-    """Return the GPU of a name, whatever its case and punctuation. ValueError lists the closest names."""
-    wanted = _known_as(_plain(name))
+    """Return the GPU of a name, whatever its case and punctuation; of one that is shared out, all of it. ValueError
+    lists the closest names.
+    """
+    wanted = _plain(name)
     known = {_plain(gpu.name): gpu for gpu in GPUS}
-    if wanted in known:
-        return known[wanted]
+    for reading in _readings(wanted):
+        found = known.get(_ALIASES.get(reading, reading))
+        if found is not None and _agrees(wanted, reading, found):
+            return found
     close = [known[match].name for match in get_close_matches(wanted, known, n=4, cutoff=0.4)]
     near = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(gpu.name for gpu in GPUS)}"
     raise ValueError(f"no GPU is called {name[:40]!r}; {near}")
 
 
+def is_shared(name: str) -> bool:
+    """Whether a node's label says that its GPUs are shared out: a pod has less than the memory of one."""
+    return _spaced(name).endswith(_SHARED)
+
+
+def _spaced(name: str) -> str:
+    return re.sub(r"[\s_-]+", " ", name.strip().lower())
+
+
 def _plain(name: str) -> str:
-    words = re.sub(r"[\s_-]+", " ", name.strip().lower())
+    words = _spaced(name).removesuffix(_SHARED)
     for brand in _BRANDS:
         words = words.removeprefix(brand)
     return words
 
 
-def _known_as(plain: str) -> str:
-    """Return the table's own name. A slice is of a card's family, whatever the card's memory and form."""
+def _readings(plain: str) -> Iterator[str]:
+    """Yield names that a row may have, the most exact first. A slice is of a card's family, whatever the card's memory
+    and form, and with media engines or without.
+    """
     card, is_slice, profile = plain.partition(_SLICE)
-    return f"{card.partition(' ')[0]}{_SLICE}{profile}" if is_slice else _ALIASES.get(plain, plain)
+    if is_slice:
+        yield f"{card.partition(' ')[0]}{_SLICE}{_MEDIA.sub('', profile)}"
+        return
+    yield plain
+    words = [re.sub(r"^sxm\d$", "sxm", word) for word in plain.split() if word not in _EDITIONS]
+    unsized = [word for word in words if not _SIZE.fullmatch(word)]
+    for kept in (words, unsized):
+        yield " ".join(kept)
+    for kept in (words, unsized):
+        yield " ".join(word for word in kept if word not in _FORMS)
+
+
+def _agrees(wanted: str, reading: str, gpu: GPU) -> bool:
+    """Whether a GPU has the size that a name tells and its reading leaves out."""
+    left_out = [] if _SLICE in wanted else set(wanted.split()) - set(reading.split())
+    sizes, units = [int(found[1]) for word in left_out if (found := _SIZE.fullmatch(word))], (1 << 30, _GB)
+    return all(any(abs(gpu.memory_bytes / unit - size) <= _SIZE_TOLERANCE * size for unit in units) for size in sizes)
