@@ -24,7 +24,7 @@ from decodepool_sizing.support import gpu_refusals, run_kv_types
 from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_cli.amounts import amount_option
-from decodepool_cli.faults import FAILED, bad_input
+from decodepool_cli.faults import FAILED, Fault, bad_input
 from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model
 from decodepool_cli.output import AsJson, columns, console, plain, print_json, size
 
@@ -80,7 +80,7 @@ def plan(
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
         if not json:
-            raise
+            raise Fault("; ".join([str(error), error.advice, *(f"not run: {note}" for note in notes)])) from None
         print_json(_described_refusal(error, demand, target.device, notes))
         raise typer.Exit(FAILED) from None
     except ValueError as error:
@@ -148,7 +148,7 @@ def _target(gpu: str | None, memory: str | None, device: DeviceKind | None) -> T
         raise bad_input("--device cuda: give the GPU too, with --gpu, such as h200, or its --memory, such as 80GiB")
     if amount is None:
         return Target(cpu_memory(available_memory_bytes(), "this machine"))
-    kind, name = (gpu_memory, "CUDA") if device == "cuda" else (cpu_memory, "CPU")
+    kind, name = (gpu_memory, "GPU") if device == "cuda" else (cpu_memory, "CPU")
     return Target(kind(amount, f"a {name} with {size(amount)}"))
 
 
@@ -196,8 +196,7 @@ def _refusals(kv_type: KVType, target: Target) -> list[str]:
 def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) -> None:
     out = console()
     shape: ModelShape | None = model.shape
-    sessions = f"{plan.sessions:,} session{'s' if plan.sessions > 1 else ''} of {plan.context_tokens:,} tokens"
-    out.print(f"[bold]{sessions}[/bold]")
+    out.print(f"[bold]{_counted(plan.sessions, 'session')} of {_counted(plan.context_tokens, 'token')}[/bold]")
     out.print(f"{plain(shape.name) if shape else ''} on {plan.device.name}", soft_wrap=True)
     out.print(f"[dim]limited by[/dim] {_limit(plan)}", soft_wrap=True)
     out.print()
@@ -209,6 +208,10 @@ def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) ->
         out.print(f"[dim]{line}[/dim]")
     for note in notes:
         out.print(f"[yellow]Not run:[/yellow] {plain(note)}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _limit(plan: CapacityPlan) -> str:
@@ -266,7 +269,10 @@ def _bar(plan: CapacityPlan) -> Text:
 def _remarks(plan: CapacityPlan, target: Target) -> list[str]:
     kept = size(plan.device.memory_bytes - plan.usable_bytes)
     owner = "the worker's process" if plan.device.kind == "cpu" else "the CUDA context and a margin"
-    lines = [f"{size(plan.device.memory_bytes)} of memory, {kept} of it for {owner}. Keys and values: {plan.kv_type}."]
+    lines = [
+        f"{size(plan.device.memory_bytes)} of memory, {kept} of it for {owner}.",
+        f"Keys and values are kept as {plan.kv_type}.",
+    ]
     if target.gpu:
         milliseconds = 1000 * plan.weight_bytes / target.gpu.bandwidth
         rate = target.gpu.bandwidth / 1e12

@@ -151,9 +151,18 @@ def find_gpu(name: str) -> GPU:
         found = known.get(_ALIASES.get(reading, reading))
         if found is not None and _agrees(wanted, reading, found):
             return found
-    close = [known[match].name for match in get_close_matches(wanted, known, n=4, cutoff=0.4)]
-    near = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(gpu.name for gpu in GPUS)}"
-    raise ValueError(f"no GPU is called {name[:40]!r}; {near}")
+    raise ValueError(f"no GPU is called {name[:40]!r}; {_near(wanted, known)}")
+
+
+def _near(wanted: str, known: Mapping[str, GPU]) -> str:
+    """Say which names are close, or else which there are; those of slices only to who asks for one."""
+    is_slice = _SLICE in wanted
+    names = {name: gpu for name, gpu in known.items() if (_SLICE in name) is is_slice}
+    names |= {} if is_slice else {alias: known[name] for alias, name in _ALIASES.items()}
+    close = dict.fromkeys(names[match].name for match in get_close_matches(wanted, names, n=4, cutoff=0.5))
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    return f"known are {', '.join(dict.fromkeys(gpu.name for gpu in names.values()))}"
 
 
 def is_shared(name: str) -> bool:

@@ -46,6 +46,10 @@ def test_a_plan_is_told_in_tables_that_fit_80_columns(call: Call, model: Path, o
     assert max(len(line) for line in done.out.splitlines()) <= 80
 
 
+def test_one_token_is_one(call: Call, model: Path) -> None:
+    assert "1 session of 1 token\n" in call("plan", model, "--context", 1, "--sessions", 1, "--memory", "1GiB").out
+
+
 def test_a_gpu_is_planned_by_its_row(call: Call, model: Path) -> None:
     seen = call("plan", model, "--context", 64, "--gpu", "L4", "--json").json
     assert seen["usable_bytes"] == find_gpu("L4").usable_bytes
@@ -67,6 +71,7 @@ def test_memory_may_be_a_gpus(call: Call, model: Path) -> None:
         for kind in ("cpu", "cuda")
     )
     assert gpu < cpu
+    assert "on a GPU with 80.0 GiB" in call("plan", model, "--context", 64, "--memory", "80GiB", "--device", "cuda").out
 
 
 def test_where_nothing_fits_the_numbers_are_told(call: Call, model: Path) -> None:
@@ -145,6 +150,10 @@ def test_where_neither_fits_both_are_told(call: Call, model: Path) -> None:
     done = call(*words)
     assert (done.code, done.json["fits"], done.json["supported"]) == (1, False, False)
     assert done.json["refusals"][0].startswith("compute capability 7.5: ")
+    plain = call(*words[:-1])
+    assert (plain.code, plain.out, plain.err.count("\n")) == (1, "", 1)
+    assert "64.0 MiB of T4 has 0 bytes" in plain.err
+    assert "; not run: compute capability 7.5: " in plain.err
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,15 @@ def test_a_gpu_is_found_however_it_is_written(name: str, found: str) -> None:
     assert find_gpu(name).name == found
 
 
-@pytest.mark.parametrize(("name", "text"), [("h20o", "did you mean .*H20"), ("potato", "no GPU is called 'potato'")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("h20o", "did you mean .*H20"),
+        ("h1oo", "did you mean H100 SXM"),
+        ("h100 mig 1g.12gb", r"did you mean .*H100 MIG 1g\.10gb"),
+        ("potato", "no GPU is called 'potato'; known are (?!.*MIG).*H200"),
+    ],
+)
 def test_a_name_nobody_has_lists_close_ones(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         find_gpu(name)
