@@ -13,7 +13,8 @@ import typer
 from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
 from decodepool_sizing.devices import DeviceKind, DeviceMemory, cpu_memory, gpu_memory
 from decodepool_sizing.errors import CannotFit, told_url
-from decodepool_sizing.gpus import GPU, find_gpu, is_shared
+from decodepool_sizing.gpu_names import find_gpu, is_shared
+from decodepool_sizing.gpus import GPU
 from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes

@@ -2,16 +2,12 @@
 
 `memory_mib` is what the driver reports with ECC as shipped; bandwidth is the vendor's figure. A MIG slice is planned
 as itself, never as its card: its row has the slice's memory, and bandwidth in proportion.
-
-Names are read as people, drivers and node labels (nvidia.com/gpu.product) write them: NVIDIA-A100-SXM4-80GB.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from decodepool_sizing.devices import (
     WHOLE_HOPPER,
@@ -118,88 +114,3 @@ GPUS: tuple[GPU, ...] = (
     GPU("A100 MIG 7g.40gb", 40_448, 1_555 * _GB, "8.0"),
     GPU("A100 MIG 7g.80gb", 80_640, 1_935 * _GB, "8.0"),
 )
-
-_ALIASES = {
-    "h100": "h100 sxm",
-    "h100 80gb": "h100 sxm",
-    "h100 80gb hbm2e": "h100 pcie",
-    "a100": "a100 80gb",
-    "v100": "v100 16gb",
-    "gh200": "gh200 96gb",
-    "gh200 480gb": "gh200 96gb",
-    "gh200 120gb": "gh200 96gb",
-}
-"""The last two are by the memory of the CPU beside it, as drivers have it."""
-_BRANDS = ("nvidia ", "tesla ", "geforce ")
-_SLICE, _SHARED, _MEDIA = " mig ", " shared", re.compile(r"[+.]me(\.all)?$")
-_EDITIONS = frozenset(
-    {"hbm2", "hbm2e", "hbm3", "hbm3e", "ac", "generation", "blackwell", "server", "workstation", "max", "q", "edition"}
-)
-"""Words of names that tell no two rows apart."""
-_FORMS, _SIZE = frozenset({"sxm", "pcie"}), re.compile(r"(\d+)gb")
-_SIZE_TOLERANCE = 0.03
-"""Of a size in a name: GB or GiB, rounded."""
-
-
-def find_gpu(name: str) -> GPU:
-    """Return the GPU of a name, whatever its case and punctuation; of one that is shared out, all of it. ValueError
-    lists the closest names.
-    """
-    wanted = _plain(name)
-    known = {_plain(gpu.name): gpu for gpu in GPUS}
-    for reading in _readings(wanted):
-        found = known.get(_ALIASES.get(reading, reading))
-        if found is not None and _agrees(wanted, reading, found):
-            return found
-    raise ValueError(f"no GPU is called {name[:40]!r}; {_near(wanted, known)}")
-
-
-def _near(wanted: str, known: Mapping[str, GPU]) -> str:
-    """Say which names are close, or else which there are; those of slices only to who asks for one."""
-    is_slice = _SLICE in wanted
-    names = {name: gpu for name, gpu in known.items() if (_SLICE in name) is is_slice}
-    names |= {} if is_slice else {alias: known[name] for alias, name in _ALIASES.items()}
-    close = dict.fromkeys(names[match].name for match in get_close_matches(wanted, names, n=4, cutoff=0.5))
-    if close:
-        return f"did you mean {', '.join(close)}?"
-    return f"known are {', '.join(dict.fromkeys(gpu.name for gpu in names.values()))}"
-
-
-def is_shared(name: str) -> bool:
-    """Whether a node's label says that its GPUs are shared out: a pod has less than the memory of one."""
-    return _spaced(name).endswith(_SHARED)
-
-
-def _spaced(name: str) -> str:
-    return re.sub(r"[\s_-]+", " ", name.strip().lower())
-
-
-def _plain(name: str) -> str:
-    words = _spaced(name).removesuffix(_SHARED)
-    for brand in _BRANDS:
-        words = words.removeprefix(brand)
-    return words
-
-
-def _readings(plain: str) -> Iterator[str]:
-    """Yield names that a row may have, the most exact first. A slice is of a card's family, whatever the card's memory
-    and form, and with media engines or without.
-    """
-    card, is_slice, profile = plain.partition(_SLICE)
-    if is_slice:
-        yield f"{card.partition(' ')[0]}{_SLICE}{_MEDIA.sub('', profile)}"
-        return
-    yield plain
-    words = [re.sub(r"^sxm\d$", "sxm", word) for word in plain.split() if word not in _EDITIONS]
-    unsized = [word for word in words if not _SIZE.fullmatch(word)]
-    for kept in (words, unsized):
-        yield " ".join(kept)
-    for kept in (words, unsized):
-        yield " ".join(word for word in kept if word not in _FORMS)
-
-
-def _agrees(wanted: str, reading: str, gpu: GPU) -> bool:
-    """Whether a GPU has the size that a name tells and its reading leaves out."""
-    left_out = [] if _SLICE in wanted else set(wanted.split()) - set(reading.split())
-    sizes, units = [int(found[1]) for word in left_out if (found := _SIZE.fullmatch(word))], (1 << 30, _GB)
-    return all(any(abs(gpu.memory_bytes / unit - size) <= _SIZE_TOLERANCE * size for unit in units) for size in sizes)

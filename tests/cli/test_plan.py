@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from decodepool_sizing.devices import PROCESS_BASE_BYTES
-from decodepool_sizing.gpus import find_gpu
+from decodepool_sizing.gpu_names import find_gpu
 from decodepool_sizing.workspace import MAX_SESSIONS
 
 from tests.cli.conftest import Call

@@ -8,7 +8,7 @@ import pytest
 from decodepool_operator.planner.devices import Device, Refused, find_device
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.state import Object
-from decodepool_sizing.gpus import find_gpu
+from decodepool_sizing.gpu_names import find_gpu
 
 from tests.operator.pools import gpu_pool, node
 

@@ -6,7 +6,8 @@ import pytest
 from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
 from decodepool_sizing.devices import ANY_CORES, PROCESS_BASE_BYTES, DeviceMemory, cpu_memory, gpu_memory
 from decodepool_sizing.errors import CannotFit, ContextTooLong
-from decodepool_sizing.gpus import GPUS, find_gpu
+from decodepool_sizing.gpu_names import find_gpu
+from decodepool_sizing.gpus import GPUS
 from decodepool_sizing.kv import PAGE_TOKENS, KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape

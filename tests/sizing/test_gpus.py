@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 from decodepool_sizing.devices import gpu_memory
-from decodepool_sizing.gpus import GPU, GPUS, find_gpu, is_shared
+from decodepool_sizing.gpu_names import find_gpu, is_shared
+from decodepool_sizing.gpus import GPU, GPUS
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 
 from decodepool_sizing.devices import DeviceMemory, gpu_memory
-from decodepool_sizing.gpus import GPU, GPUS, find_gpu, is_shared
+from decodepool_sizing.gpu_names import find_gpu, is_shared
+from decodepool_sizing.gpus import GPU, GPUS
 from decodepool_sizing.support import gpu_refusals
 
 from decodepool_operator.planner import nodes
