@@ -1,4 +1,8 @@
-"""`decodepool plan`: how many sessions a device holds of a model, and what limits them."""
+"""`decodepool plan`: how many sessions a device holds of a model, and what limits them.
+
+It ends with 0 where a worker would start: the plan fits, and the device's engine runs the model so. Where it would not,
+what is known is told all the same, and it ends with 1.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import typer
 from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
 from decodepool_sizing.devices import DeviceKind, DeviceMemory, cpu_memory, gpu_memory
 from decodepool_sizing.errors import CannotFit, told_url
-from decodepool_sizing.gpus import GPU, find_gpu
+from decodepool_sizing.gpu_names import find_gpu, is_shared
+from decodepool_sizing.gpus import GPU
 from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
@@ -20,7 +25,7 @@ from decodepool_sizing.support import gpu_refusals, run_kv_types
 from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_cli.amounts import amount_option
-from decodepool_cli.faults import FAILED, bad_input
+from decodepool_cli.faults import FAILED, Fault, bad_input
 from decodepool_cli.model import FileOrURL, HeaderOption, Model, header_options, read_model
 from decodepool_cli.output import AsJson, columns, console, plain, print_json, size
 
@@ -51,8 +56,12 @@ def plan(
     *,
     file: FileOrURL,
     context: Annotated[int, typer.Option(min=1, help="Tokens that each session may hold.")],
-    gpu: Annotated[str | None, typer.Option(help="Plan for a GPU by name, such as h200.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Plan for this much memory, such as 80GiB.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Plan for a GPU by name, such as h200, or as its node's label has it.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Plan for this much memory, such as 80GiB, of the GPU if any.")
+    ] = None,
     device: Annotated[DeviceKind | None, typer.Option(help="What the memory belongs to; cpu by default.")] = None,
     kv_type: Annotated[KVType, typer.Option(help="How keys and values are kept.")] = KVType.F16,
     sessions: Annotated[int | None, typer.Option(min=1, help="Plan exactly this many sessions.")] = None,
@@ -67,20 +76,22 @@ def plan(
     model = read_model(file, header_options(header))
     reserve = amount_option(cache_reserve, "--cache-reserve")
     demand = _demand(model, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve)
+    notes = [*model.refusals, *_refusals(kv_type, target)]
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
         if not json:
-            raise
-        print_json(_described_refusal(error, demand, target.device))
+            raise Fault("; ".join([str(error), error.advice, *(f"not run: {note}" for note in notes)])) from None
+        print_json(_described_refusal(error, demand, target.device, notes))
         raise typer.Exit(FAILED) from None
     except ValueError as error:
         raise bad_input(str(error)) from None
-    notes = [*model.refusals, *_refusals(kv_type, target)]
     if json:
         print_json(described(planned, notes))
     else:
         _show(model, planned, target, notes)
+    if notes:
+        raise typer.Exit(FAILED)
 
 
 def described(plan: CapacityPlan, refusals: list[str]) -> dict[str, Any]:
@@ -107,13 +118,14 @@ def described(plan: CapacityPlan, refusals: list[str]) -> dict[str, Any]:
     }
 
 
-def _described_refusal(error: CannotFit, demand: Demand, device: DeviceMemory) -> dict[str, Any]:
+def _described_refusal(error: CannotFit, demand: Demand, device: DeviceMemory, refusals: list[str]) -> dict[str, Any]:
     return {
         "fits": False,
         "sessions": 0,
         "context_tokens": demand.context_tokens,
         "kv_type": demand.kv_type.value,
         "device": {"kind": device.kind, "name": device.name},
+        "memory_bytes": device.memory_bytes,
         "usable_bytes": device.usable_bytes,
         "weight_bytes": demand.weight_bytes,
         "workspace_bytes": demand.on(device).workspace_bytes,
@@ -122,27 +134,38 @@ def _described_refusal(error: CannotFit, demand: Demand, device: DeviceMemory) -
         "available_bytes": error.available_bytes,
         "reason": str(error),
         "advice": error.advice,
+        "supported": not refusals,
+        "refusals": refusals,
     }
 
 
 def _target(gpu: str | None, memory: str | None, device: DeviceKind | None) -> Target:
-    if gpu is not None and memory is not None:
-        raise bad_input("--gpu and --memory: give one of them")
-    if gpu is not None and device == "cpu":
-        raise bad_input("--gpu and --device cpu: a GPU is no CPU; give --gpu alone")
-    if gpu is None and memory is None and device == "cuda":
-        raise bad_input("--device cuda: give the GPU too, with --gpu, such as h200, or its --memory, such as 80GiB")
-    if gpu is not None:
-        try:
-            found = find_gpu(gpu)
-        except ValueError as error:
-            raise bad_input(f"--gpu: {error}") from None
-        return Target(found.device, found)
     amount = amount_option(memory, "--memory")
+    if gpu is not None:
+        if device == "cpu":
+            raise bad_input("--gpu and --device cpu: a GPU is no CPU; give --gpu alone")
+        return _gpu_target(gpu, amount)
+    if amount is None and device == "cuda":
+        raise bad_input("--device cuda: give the GPU too, with --gpu, such as h200, or its --memory, such as 80GiB")
     if amount is None:
         return Target(cpu_memory(available_memory_bytes(), "this machine"))
-    kind, name = (gpu_memory, "CUDA") if device == "cuda" else (cpu_memory, "CPU")
+    kind, name = (gpu_memory, "GPU") if device == "cuda" else (cpu_memory, "CPU")
     return Target(kind(amount, f"a {name} with {size(amount)}"))
+
+
+def _gpu_target(name: str, amount: int | None) -> Target:
+    """Return a GPU, or `amount` bytes of it."""
+    try:
+        gpu = find_gpu(name)
+    except ValueError as error:
+        raise bad_input(f"--gpu: {error}") from None
+    if amount is None:
+        if is_shared(name):
+            raise bad_input(f"--gpu: {gpu.name} is shared out there; give the part of it that a pod has with --memory")
+        return Target(gpu.device, gpu)
+    if amount > gpu.memory_bytes:
+        raise bad_input(f"--memory: {size(amount)}, but {gpu.name} has {size(gpu.memory_bytes)}")
+    return Target(gpu_memory(amount, f"{size(amount)} of {gpu.name}", gpu.device.cores), gpu)
 
 
 def _demand(
@@ -174,8 +197,7 @@ def _refusals(kv_type: KVType, target: Target) -> list[str]:
 def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) -> None:
     out = console()
     shape: ModelShape | None = model.shape
-    sessions = f"{plan.sessions:,} session{'s' if plan.sessions > 1 else ''} of {plan.context_tokens:,} tokens"
-    out.print(f"[bold]{sessions}[/bold]")
+    out.print(f"[bold]{_counted(plan.sessions, 'session')} of {_counted(plan.context_tokens, 'token')}[/bold]")
     out.print(f"{plain(shape.name) if shape else ''} on {plan.device.name}", soft_wrap=True)
     out.print(f"[dim]limited by[/dim] {_limit(plan)}", soft_wrap=True)
     out.print()
@@ -187,6 +209,10 @@ def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) ->
         out.print(f"[dim]{line}[/dim]")
     for note in notes:
         out.print(f"[yellow]Not run:[/yellow] {plain(note)}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _limit(plan: CapacityPlan) -> str:
@@ -244,7 +270,10 @@ def _bar(plan: CapacityPlan) -> Text:
 def _remarks(plan: CapacityPlan, target: Target) -> list[str]:
     kept = size(plan.device.memory_bytes - plan.usable_bytes)
     owner = "the worker's process" if plan.device.kind == "cpu" else "the CUDA context and a margin"
-    lines = [f"{size(plan.device.memory_bytes)} of memory, {kept} of it for {owner}. Keys and values: {plan.kv_type}."]
+    lines = [
+        f"{size(plan.device.memory_bytes)} of memory, {kept} of it for {owner}.",
+        f"Keys and values are kept as {plan.kv_type}.",
+    ]
     if target.gpu:
         milliseconds = 1000 * plan.weight_bytes / target.gpu.bandwidth
         rate = target.gpu.bandwidth / 1e12

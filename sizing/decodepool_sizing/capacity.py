@@ -65,8 +65,8 @@ class CapacityPlan:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked of a device: everything of a plan but the device itself. `cores` are the GPU's that it is asked of;
-    None asks a CPU. `types` decide a little of a GPU's workspace.
+    """What is asked of a device: everything of a plan but the device itself. `cores` are those that the GPU may have,
+    none where a CPU is asked. `types` decide a little of a GPU's workspace.
     """
 
     shape: ModelShape
@@ -76,7 +76,7 @@ class Demand:
     sessions: int | None = None
     cache_reserve_bytes: int | None = None
     max_step_rows: int = STEP_ROWS["cpu"]
-    cores: GpuCores | None = None
+    cores: tuple[GpuCores, ...] = ()
     types: StepTypes = UNIFORM
 
     def on(self, device: DeviceMemory) -> Demand:
@@ -96,9 +96,10 @@ class Demand:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of one step."""
-        if self.cores is None:
+        if not self.cores:
             return workspace_bytes(self.shape, self.max_step_rows)
-        return gpu_workspace_bytes(self.shape, self.cores, self.context_tokens, self.max_step_rows, self.types)
+        sizes = (self.context_tokens, self.max_step_rows, self.types)
+        return max(gpu_workspace_bytes(self.shape, cores, *sizes) for cores in self.cores)
 
     @property
     def fixed_bytes(self) -> int:
@@ -186,7 +187,7 @@ def _cannot_hold_sessions(demand: Demand, device: DeviceMemory, room: int) -> Ca
         needed, available = demand.fixed_bytes + needed, device.usable_bytes
         there = f"{device.name} has {exact_bytes(available)} usable"
         message = f"{wanted} {exact_bytes(needed)} with weights and workspace, but {there}"
-        return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, room))
+        return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, available))
     message, advice = (
         f"{wanted} {exact_bytes(needed)}, but the cache reserve is {exact_bytes(reserve)}",
         f"a reserve of {exact_bytes(needed)} fits",
@@ -198,46 +199,49 @@ def _cannot_hold_reserve(demand: Demand, device: DeviceMemory, reserve: int) -> 
     needed = demand.fixed_bytes + reserve
     claim = f"a cache reserve of {exact_bytes(reserve)} needs {exact_bytes(needed)} with weights and workspace"
     message = f"{claim}, but {device.name} has {exact_bytes(device.usable_bytes)} usable"
-    room = device.usable_bytes - demand.fixed_bytes
-    return CannotFit(message, needed_bytes=needed, available_bytes=device.usable_bytes, advice=advise(demand, room))
+    available = device.usable_bytes
+    return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, available))
 
 
-def advise(demand: Demand, held: int) -> str:
-    """Say what would fit into `held` bytes of sessions instead of what was asked."""
-    if held < 1:
-        short = demand.fixed_bytes + demand.session_bytes
-        return (
-            f"not even the weights and workspace fit: a device with {format_bytes(short)} usable would hold one session"
-        )
-    fits = [f"{count} session{'s' if count > 1 else ''} of {n} tokens" for count, n in _alternatives(demand, held)]
-    if not fits:
+def advise(demand: Demand, usable_bytes: int) -> str:
+    """Say what would fit into `usable_bytes` instead of what was asked."""
+    fits = [
+        f"{count} session{'s' if count > 1 else ''} of {tokens} tokens"
+        for count, tokens in _alternatives(demand, usable_bytes)
+    ]
+    if fits:
+        return f"would fit: {', or '.join(fits)}"
+    if usable_bytes > demand.fixed_bytes:
         return "no session of any length fits: a smaller quantisation or a larger device is needed"
-    return f"would fit: {', or '.join(fits)}"
+    short = format_bytes(_needed_bytes(demand, 1))
+    return f"not even the weights and workspace fit: a device with {short} usable would hold one session"
 
 
-def _alternatives(demand: Demand, held: int) -> list[tuple[int, int]]:
+def _alternatives(demand: Demand, usable_bytes: int) -> list[tuple[int, int]]:
     """As many sessions of the context asked for as fit, and the longest context of which one, or all that were asked
     for, fit.
     """
     found = []
-    same = min(held // demand.session_bytes, demand.max_sessions)
+    same = min(max(0, usable_bytes - demand.fixed_bytes) // demand.session_bytes, demand.max_sessions)
     if same:
         found.append((same, demand.context_tokens))
     for count in {demand.sessions or 1, 1}:
-        longest = _longest_context(demand, held // count)
+        longest = _longest_context(demand, count, usable_bytes)
         if longest and longest != demand.context_tokens:
             found.append((count, longest))
     return sorted(set(found), reverse=True)
 
 
-def _longest_context(demand: Demand, each: int) -> int:
-    """The longest context, in whole pages where it is longer than one, whose session takes at most `each` bytes; 0
-    for none.
-    """
+def _longest_context(demand: Demand, sessions: int, usable_bytes: int) -> int:
+    """The longest context, in whole pages where it is longer than one, of which so many sessions fit; 0 for none."""
     most = demand.shape.max_context_tokens
     low, high = 0, pages(most)
     while low < high:
         middle = (low + high + 1) // 2
-        fits = session_bytes(demand.shape, min(middle * PAGE_TOKENS, most), demand.kv_type) <= each
-        low, high = (middle, high) if fits else (low, middle - 1)
+        asked = replace(demand, context_tokens=min(middle * PAGE_TOKENS, most))
+        low, high = (middle, high) if _needed_bytes(asked, sessions) <= usable_bytes else (low, middle - 1)
     return min(low * PAGE_TOKENS, most)
+
+
+def _needed_bytes(demand: Demand, sessions: int) -> int:
+    return demand.fixed_bytes + sessions * demand.session_bytes

@@ -36,27 +36,34 @@ versions.
 
 @dataclass(frozen=True, slots=True)
 class GpuCores:
-    """What decides how the CUDA engine cuts a step: the multiprocessors, and whether it has its programs for Hopper."""
+    """What decides how the CUDA engine cuts a step: the multiprocessors, the shared memory that a thread block may
+    have, and whether it has its programs for Hopper.
+    """
 
     multiprocessors: int
-    is_hopper: bool
+    shared_bytes: int
+    is_hopper: bool = False
 
 
-WHOLE_HOPPER = GpuCores(132, is_hopper=True)
-"""Of an H100 or H200: what takes the most workspace. A GPU that is known by its memory alone is planned as this."""
+WHOLE_HOPPER = GpuCores(132, 227 << 10, is_hopper=True)
+"""Of an H100 or H200."""
+WIDEST_OF_OTHERS = GpuCores(188, 227 << 10)
+"""As many multiprocessors, and as much shared memory, as any other GPU has."""
+ANY_CORES = (WHOLE_HOPPER, WIDEST_OF_OTHERS)
+"""Of a GPU that is known by its memory alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """A device to plan for. `usable_bytes` is what is left of `memory_bytes` for weights, workspace, sessions and
-    cache; `cores` None is a CPU.
+    cache; `cores` are those that a GPU may have, none a CPU's.
     """
 
     kind: DeviceKind
     name: str
     memory_bytes: int
     usable_bytes: int
-    cores: GpuCores | None = None
+    cores: tuple[GpuCores, ...] = ()
 
 
 def cpu_memory(memory_bytes: int, name: str = "this CPU") -> DeviceMemory:
@@ -64,8 +71,8 @@ def cpu_memory(memory_bytes: int, name: str = "this CPU") -> DeviceMemory:
     return DeviceMemory("cpu", name, memory_bytes, max(0, memory_bytes - PROCESS_BASE_BYTES))
 
 
-def gpu_memory(memory_bytes: int, name: str = "this GPU", cores: GpuCores = WHOLE_HOPPER) -> DeviceMemory:
-    """Return a GPU's memory: all of it but the context and a margin."""
+def gpu_memory(memory_bytes: int, name: str = "this GPU", cores: tuple[GpuCores, ...] = ANY_CORES) -> DeviceMemory:
+    """Return a GPU's memory: all of it but the context and a margin. Of `cores` it is planned with the most."""
     return DeviceMemory("cuda", name, memory_bytes, gpu_usable_bytes(memory_bytes), cores)
 
 

@@ -59,15 +59,19 @@ def arena_bytes(shape: ModelShape, rows: int, types: StepTypes, *, has_wide: boo
 
 @dataclass(frozen=True)
 class _Source:
-    """What a launch that quantises reads, and what it writes beside the planes; then it reads that alone, if any."""
+    """Rows that products take: what a launch that quantises them reads, with planes of products whose slices it folds,
+    and what it writes beside its own; then it reads that alone, if any. `plain` is where they lie as they are.
+    """
 
+    plain: Buffer
     reads: tuple[Buffer, ...]
+    folds: tuple[Buffer, ...] = ()
     writes: tuple[Buffer, ...] = ()
 
     @property
     def again(self) -> _Source:
-        """The source of the same rows, quantised in another way."""
-        return _Source(self.writes or self.reads)
+        """The source of the same rows, taken in another way."""
+        return _Source(self.plain, self.writes or self.reads)
 
 
 class _Step:
@@ -88,13 +92,18 @@ class _Step:
         q, k, v = (self._floats(width) for width in (size.queries, size.keys, size.keys))
         self._multiply(self._normed(), size.embedding, (q, k, v), types[QUERIES])
         self._attend(q, k, v, types[OUT])
-        gate, up = self._floats(size.feed_forward), self._floats(size.feed_forward)
+        gate, up, gated = (self._floats(size.feed_forward) for _ in range(3))
         self._multiply(self._normed(), size.embedding, (gate, up), types[GATES])
-        self._add(_Source((gate, up)), size.feed_forward, types[DOWN])
+        self._add(_Source(gated, (gate, up)), size.feed_forward, types[DOWN])
 
     def logits(self, kind: str) -> None:
         """Launch the last norm, of rows that are wanted, and its product."""
-        self._multiply(self._normed(), self._size.embedding, (), (kind,))
+        source = self._normed()
+        if rounding_of(kind) is None:
+            picked = self._floats(self._size.embedding)
+            self.uses += [(source.reads, source.writes), (source.again.reads, (picked,))]
+            source = _Source(source.plain, (picked,))
+        self._multiply(source, self._size.embedding, (), (kind,))
 
     def _attend(self, q: Buffer, k: Buffer, v: Buffer, kind: str) -> None:
         if self._has_head_norms:
@@ -103,14 +112,14 @@ class _Step:
             self.uses += [((raw[0],), (q,)), ((raw[1],), (k,))]
         mixed = self._floats(self._size.queries)
         self.uses += [((q, k, v, self._table, *self._taken), (q,)), *[((q,), (mixed,))] * self._attentions]
-        self._add(_Source((mixed,)), self._size.queries, kind)
+        self._add(_Source(mixed, (mixed,)), self._size.queries, kind)
 
     def _normed(self) -> _Source:
         """The norm of the rows, with what is added to them before."""
+        normed, total = self._floats(self._size.embedding), self._floats(self._size.embedding)
         if not self._addend:
-            return _Source((self._x,))
-        total = self._floats(self._size.embedding)
-        source = _Source((self._x, *self._addend, *self._taken), (total,))
+            return _Source(normed, (self._x,))
+        source = _Source(normed, (self._x, *self._addend), self._taken, (total,))
         self._x, self._addend = total, ()
         return source
 
@@ -121,17 +130,29 @@ class _Step:
         self._addend = (out,)
 
     def _multiply(self, source: _Source, width: int, results: Sequence[Buffer], types: Sequence[str]) -> None:
-        """Products of the same rows: a launch for those of a kind, each kind's rows quantised unless they are."""
+        """Products of the same rows: a launch for those of a kind, each kind's rows quantised unless they are, but one
+        each for those that take rows as they are, which come last.
+        """
         made: dict[Rounding, Buffer] = {}
+        self._taken = ()
         for alike in launches_of(types):
             wanted = rounding_of(types[alike[0]])
+            if wanted is None:
+                self._multiply_plain(source, [results[index] for index in alike if results])
+                return
             found = next((planes for rounding, planes in made.items() if rounding.serves(wanted)), None)
             if found is None:
                 found = made[wanted] = self._planes(width, wanted.planes)
-                self.uses.append((source.reads, (*source.writes, found)))
+                self.uses.append(((*source.reads, *source.folds), (*source.writes, found)))
                 source = source.again
             self.uses.append(((found,), [results[index] for index in alike if results]))
         self._taken = tuple(made.values()) if len(made) == 1 else ()
+
+    def _multiply_plain(self, source: _Source, results: Sequence[Buffer]) -> None:
+        if source.writes:
+            self.uses.append((source.reads, source.writes))
+        self.uses.append((source.again.reads, (source.plain,)))
+        self.uses += [((source.plain,), (result,)) for result in results] or [((source.plain,), ())]
 
     def _floats(self, elements: int) -> Buffer:
         return Buffer(4 * round_up(elements, BLOCK_INPUTS) * self._rows)

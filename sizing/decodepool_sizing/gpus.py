@@ -6,11 +6,17 @@ as itself, never as its card: its row has the slice's memory, and bandwidth in p
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from decodepool_sizing.devices import WHOLE_HOPPER, DeviceMemory, GpuCores, gpu_memory, gpu_usable_bytes
+from decodepool_sizing.devices import (
+    WHOLE_HOPPER,
+    WIDEST_OF_OTHERS,
+    DeviceMemory,
+    GpuCores,
+    gpu_memory,
+    gpu_usable_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +44,21 @@ class GPU:
         return gpu_memory(self.memory_bytes, self.name, cores_of(self.compute_capability))
 
 
-WIDEST_OF_OTHERS = GpuCores(188, is_hopper=False)
-"""As many multiprocessors as any other GPU here has: they decide a few MB."""
+CORES: Mapping[str, GpuCores] = {
+    "8.0": GpuCores(108, 163 << 10),
+    "8.6": GpuCores(84, 99 << 10),
+    "8.9": GpuCores(142, 99 << 10),
+    "9.0": WHOLE_HOPPER,
+    "12.0": GpuCores(188, 99 << 10),
+}
+"""By compute capability: the most multiprocessors that a GPU of it has, and the shared memory of them all."""
 
 
-def cores_of(compute_capability: str) -> GpuCores:
+def cores_of(compute_capability: str) -> tuple[GpuCores, ...]:
     """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows no
     more of it and the worker on it then plan alike.
     """
-    return WHOLE_HOPPER if compute_capability == "9.0" else WIDEST_OF_OTHERS
+    return (CORES.get(compute_capability, WIDEST_OF_OTHERS),)
 
 
 _GB = 10**9
@@ -85,56 +97,20 @@ GPUS: tuple[GPU, ...] = (
     GPU("H200 MIG 1g.18gb", 16_384, 600 * _GB, "9.0"),
     GPU("H200 MIG 3g.71gb", 71_424, 2_400 * _GB, "9.0"),
     GPU("H100 MIG 1g.10gb", 9_984, 418 * _GB, "9.0"),
+    GPU("H100 MIG 1g.20gb", 20_096, 837 * _GB, "9.0"),
     GPU("H100 MIG 2g.20gb", 20_096, 837 * _GB, "9.0"),
     GPU("H100 MIG 3g.40gb", 40_448, 1_675 * _GB, "9.0"),
+    GPU("H100 MIG 4g.40gb", 40_448, 1_675 * _GB, "9.0"),
+    GPU("H100 MIG 7g.80gb", 81_152, 3_350 * _GB, "9.0"),
+    GPU("A100 MIG 1g.5gb", 4_864, 194 * _GB, "8.0"),
     GPU("A100 MIG 1g.10gb", 9_728, 241 * _GB, "8.0"),
+    GPU("A100 MIG 2g.10gb", 9_984, 389 * _GB, "8.0"),
+    GPU("A100 MIG 1g.20gb", 19_968, 483 * _GB, "8.0"),
     GPU("A100 MIG 2g.20gb", 19_968, 483 * _GB, "8.0"),
+    GPU("A100 MIG 3g.20gb", 20_096, 778 * _GB, "8.0"),
+    GPU("A100 MIG 4g.20gb", 20_096, 778 * _GB, "8.0"),
     GPU("A100 MIG 3g.40gb", 40_192, 967 * _GB, "8.0"),
+    GPU("A100 MIG 4g.40gb", 40_192, 967 * _GB, "8.0"),
+    GPU("A100 MIG 7g.40gb", 40_448, 1_555 * _GB, "8.0"),
+    GPU("A100 MIG 7g.80gb", 80_640, 1_935 * _GB, "8.0"),
 )
-
-_ALIASES = {
-    "h100": "h100 sxm",
-    "h100 80gb": "h100 sxm",
-    "a100": "a100 80gb",
-    "v100": "v100 16gb",
-    "gh200": "gh200 96gb",
-    # As drivers, and so node labels, call them.
-    "h100 80gb hbm3": "h100 sxm",
-    "gh200 480gb": "gh200 96gb",
-    "a100 sxm4 80gb": "a100 80gb",
-    "a100 80gb pcie": "a100 80gb",
-    "a100 sxm4 40gb": "a100 40gb",
-    "a100 pcie 40gb": "a100 40gb",
-    "v100 sxm2 32gb": "v100 32gb",
-    "v100 pcie 32gb": "v100 32gb",
-    "v100 sxm2 16gb": "v100 16gb",
-    "v100 pcie 16gb": "v100 16gb",
-    "rtx 6000 ada generation": "rtx 6000 ada",
-    "rtx pro 6000 blackwell server edition": "rtx pro 6000",
-}
-_BRANDS = ("nvidia ", "tesla ", "geforce ")
-_SLICE = " mig "
-
-
-def find_gpu(name: str) -> GPU:
-    """Return the GPU of a name, whatever its case and punctuation. ValueError lists the closest names."""
-    wanted = _known_as(_plain(name))
-    known = {_plain(gpu.name): gpu for gpu in GPUS}
-    if wanted in known:
-        return known[wanted]
-    close = [known[match].name for match in get_close_matches(wanted, known, n=4, cutoff=0.4)]
-    near = f"did you mean {', '.join(close)}?" if close else f"known are {', '.join(gpu.name for gpu in GPUS)}"
-    raise ValueError(f"no GPU is called {name[:40]!r}; {near}")
-
-
-def _plain(name: str) -> str:
-    words = re.sub(r"[\s_-]+", " ", name.strip().lower())
-    for brand in _BRANDS:
-        words = words.removeprefix(brand)
-    return words
-
-
-def _known_as(plain: str) -> str:
-    """Return the table's own name. A slice is of a card's family, whatever the card's memory and form."""
-    card, is_slice, profile = plain.partition(_SLICE)
-    return f"{card.partition(' ')[0]}{_SLICE}{profile}" if is_slice else _ALIASES.get(plain, plain)

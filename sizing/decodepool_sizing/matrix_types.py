@@ -69,8 +69,10 @@ def step_types(shape: ModelShape, tensors: Iterable[TensorInfo]) -> StepTypes:
     return StepTypes(tuple(mixtures[:MOST_MIXTURES]), output, blocks)
 
 
-def rounding_of(type_name: str) -> Rounding:
-    """Return how a product of a type takes its rows."""
+def rounding_of(type_name: str) -> Rounding | None:
+    """Return how a product of a type takes its rows; None where it takes them as they are."""
+    if type_name == "F32":
+        return None
     layout = QUANT_LAYOUTS.get(type_name)
     if layout is None or not layout.has_minimum:
         return Rounding(3 if type_name == "BF16" else 2, 0)
@@ -83,15 +85,16 @@ def launches_of(types: Sequence[str]) -> list[list[int]]:
     """
 
     def order(index: int) -> tuple[bool, str]:
-        return rounding_of(types[index]).sums == 0, _kept(types[index])
+        rounding = rounding_of(types[index])
+        return rounding is None or rounding.sums == 0, _kept(types[index])
 
     return [list(alike) for _, alike in groupby(sorted(range(len(types)), key=order), key=order)]
 
 
 def share_rounding(types: Sequence[str]) -> bool:
     """Return whether rows that are quantised once serve products of all these types."""
-    first = rounding_of(types[launches_of(types)[0][0]])
-    return all(first.serves(rounding_of(each)) for each in types)
+    first, *others = (rounding_of(types[alike[0]]) for alike in launches_of(types))
+    return first is not None and all(other is not None and first.serves(other) for other in others)
 
 
 def _kept(type_name: str) -> str:

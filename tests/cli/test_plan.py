@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from decodepool_sizing.devices import PROCESS_BASE_BYTES
-from decodepool_sizing.gpus import find_gpu
+from decodepool_sizing.gpu_names import find_gpu
 from decodepool_sizing.workspace import MAX_SESSIONS
 
 from tests.cli.conftest import Call
@@ -46,10 +46,23 @@ def test_a_plan_is_told_in_tables_that_fit_80_columns(call: Call, model: Path, o
     assert max(len(line) for line in done.out.splitlines()) <= 80
 
 
+def test_one_token_is_one(call: Call, model: Path) -> None:
+    assert "1 session of 1 token\n" in call("plan", model, "--context", 1, "--sessions", 1, "--memory", "1GiB").out
+
+
 def test_a_gpu_is_planned_by_its_row(call: Call, model: Path) -> None:
     seen = call("plan", model, "--context", 64, "--gpu", "L4", "--json").json
     assert seen["usable_bytes"] == find_gpu("L4").usable_bytes
     assert seen["device"] == {"kind": "cuda", "name": "L4"}
+
+
+@pytest.mark.parametrize("name", ["l4", "NVIDIA-L4-SHARED"])
+def test_a_part_of_a_gpu_may_be_planned(call: Call, model: Path, name: str) -> None:
+    done = call("plan", model, "--context", 64, "--gpu", name, "--memory", "6GiB", "--json")
+    seen, whole = done.json, call("plan", model, "--context", 64, "--gpu", "l4", "--json").json
+    assert done.code == 0
+    assert (seen["device"]["name"], seen["memory_bytes"]) == ("6.0 GiB of L4", 6 << 30)
+    assert seen["workspace_bytes"] == whole["workspace_bytes"]
 
 
 def test_memory_may_be_a_gpus(call: Call, model: Path) -> None:
@@ -58,6 +71,7 @@ def test_memory_may_be_a_gpus(call: Call, model: Path) -> None:
         for kind in ("cpu", "cuda")
     )
     assert gpu < cpu
+    assert "on a GPU with 80.0 GiB" in call("plan", model, "--context", 64, "--memory", "80GiB", "--device", "cuda").out
 
 
 def test_where_nothing_fits_the_numbers_are_told(call: Call, model: Path) -> None:
@@ -66,6 +80,7 @@ def test_where_nothing_fits_the_numbers_are_told(call: Call, model: Path) -> Non
     assert done.json["fits"] is False
     assert done.json["needed_bytes"] > done.json["available_bytes"] == 0
     assert done.json["advice"]
+    assert (done.json["supported"], done.json["refusals"]) == (True, [])
     plain = call("plan", model, "--context", 256, "--memory", "64MiB")
     assert (plain.code, plain.out) == (1, "")
     assert plain.err.startswith("decodepool: 1 session of 256 tokens needs ")
@@ -89,7 +104,14 @@ BAD_USAGE = {
         "16 bytes is less than anything needs; for 16 GiB, say --memory 16GiB",
     ),
     "a reserve without a unit": (["--context", "64", "--cache-reserve", "4"], "say --cache-reserve 4GiB"),
-    "two devices": (["--context", "64", "--gpu", "h200", "--memory", "4Gi"], "--gpu and --memory: give one"),
+    "more than the GPU has": (
+        ["--context", "64", "--gpu", "l4", "--memory", "24GiB"],
+        "--memory: 24.0 GiB, but L4 has 22.5 GiB",
+    ),
+    "a share of nobody knows what": (
+        ["--context", "64", "--gpu", "NVIDIA-L4-SHARED"],
+        "--gpu: L4 is shared out there; give the part of it that a pod has with --memory",
+    ),
     "a GPU that is a CPU": (
         ["--context", "64", "--gpu", "h200", "--device", "cpu"],
         "--gpu and --device cpu: a GPU is",
@@ -113,13 +135,25 @@ def test_bad_usage_is_one_line(call: Call, model: Path, name: str) -> None:
     assert done.err.count("\n") == 1
 
 
-def test_a_model_that_is_not_run_is_planned_all_the_same(call: Call, tmp_path: Path) -> None:
+def test_a_model_that_is_not_run_is_planned_all_the_same_and_has_failed(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "changed.gguf"
     path.write_bytes(tiny({"llama.rope.dimension_count": 8}))
-    seen = call("plan", path, "--context", 64, "--memory", "4GiB", "--json").json
-    assert seen["fits"]
-    assert not seen["supported"]
-    assert "Not run: rope turns" in call("plan", path, "--context", 64, "--memory", "4GiB").out
+    done = call("plan", path, "--context", 64, "--memory", "4GiB", "--json")
+    assert (done.code, done.err, done.json["fits"], done.json["supported"]) == (1, "", True, False)
+    plain = call("plan", path, "--context", 64, "--memory", "4GiB")
+    assert (plain.code, plain.err) == (1, "")
+    assert "Not run: rope turns" in plain.out
+
+
+def test_where_neither_fits_both_are_told(call: Call, model: Path) -> None:
+    words = ("plan", model, "--context", 64, "--gpu", "t4", "--memory", "64MiB", "--json")
+    done = call(*words)
+    assert (done.code, done.json["fits"], done.json["supported"]) == (1, False, False)
+    assert done.json["refusals"][0].startswith("compute capability 7.5: ")
+    plain = call(*words[:-1])
+    assert (plain.code, plain.out, plain.err.count("\n")) == (1, "", 1)
+    assert "64.0 MiB of T4 has 0 bytes" in plain.err
+    assert "; not run: compute capability 7.5: " in plain.err
 
 
 @pytest.mark.parametrize(
@@ -140,11 +174,13 @@ def test_what_the_devices_engine_does_not_run_is_told(
     call: Call, model: Path, options: list[str], reasons: list[str]
 ) -> None:
     done = call("plan", model, "--context", 64, *options, "--json")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (1 if reasons else 0, "")
     assert done.json["supported"] is (not reasons)
     assert len(done.json["refusals"]) == len(reasons)
     assert all(told.startswith(reason) for told, reason in zip(done.json["refusals"], reasons, strict=True))
-    shown = " ".join(call("plan", model, "--context", 64, *options).out.split())
+    plain = call("plan", model, "--context", 64, *options)
+    shown = " ".join(plain.out.split())
+    assert plain.code == done.code
     assert all(f"Not run: {told}" in shown for told in done.json["refusals"])
 
 

@@ -20,8 +20,6 @@ from decodepool_sizing.shape import read_shape
 from decodepool_worker.model.registry import model_graph
 from numpy.typing import NDArray
 
-SHARED_BYTES = 232_448
-
 
 class CountingGpu:
     """Gives out addresses, notes what is `launched`. `has_clusters` is off where no group of its SMs has room for a
@@ -32,7 +30,7 @@ class CountingGpu:
         self.sm_count, self.capability, self.shared_bytes = (
             cores.multiprocessors,
             90 if cores.is_hopper else 80,
-            SHARED_BYTES,
+            cores.shared_bytes,
         )
         self.taken_bytes, self._has_clusters = 0, has_clusters
         self.launched: list[Launch] = []

@@ -24,7 +24,7 @@ ACTIVATION, SUMS, ROW = 1, 6, 7
 """Arguments of a product of many rows: what it takes, where its sums go, and the floats that a slice of a row has."""
 LINE_BYTES = 128
 """What attention drops at once."""
-H100_PCIE = GpuCores(114, is_hopper=True)
+H100_PCIE = GpuCores(114, 227 << 10, is_hopper=True)
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +156,7 @@ def test_no_product_runs_beside_one_in_clusters_which_lets_it_start_before_the_a
 
 
 @pytest.mark.parametrize("rows", [1, 4, 8, 24])
-@pytest.mark.parametrize("cores", [WHOLE_HOPPER, GpuCores(108, is_hopper=False)], ids=["H200", "A100"])
+@pytest.mark.parametrize("cores", [WHOLE_HOPPER, GpuCores(108, 163 << 10)], ids=["H200", "A100"])
 @pytest.mark.parametrize(("weights", "has_clusters"), [("Q8_0", True), ("Q4_K", True), ("F16", True), ("F16", False)])
 def test_a_norm_lets_its_product_start_at_once_for_few_rows_alone(
     weights: str, has_clusters: bool, cores: GpuCores, rows: int
@@ -186,7 +186,7 @@ def test_a_product_of_many_rows_runs_beside_the_one_ahead_where_the_slices_of_bo
     assert len(beside) == (16 if rows <= 128 else 0)
 
 
-@pytest.mark.parametrize("cores", [WHOLE_HOPPER, GpuCores(108, is_hopper=False)], ids=["H200", "A100"])
+@pytest.mark.parametrize("cores", [WHOLE_HOPPER, GpuCores(108, 163 << 10)], ids=["H200", "A100"])
 def test_slices_taken_together_lie_beside_each_other(cores: GpuCores) -> None:
     launches = step(backend("Q4_K_M", 64, cores), 64)
     values = [(ahead, launch) for ahead, launch in pairwise(launches) if launch.name == "product 1024 x 4096"]
@@ -217,7 +217,7 @@ def test_attention_drops_whole_lines_of_the_slices_that_the_rotation_ahead_has_f
 
 @pytest.mark.parametrize(
     ("cores", "widths"),
-    [(WHOLE_HOPPER, {1, 2, 4, 8}), (GpuCores(108, is_hopper=False), set())],
+    [(WHOLE_HOPPER, {1, 2, 4, 8}), (GpuCores(108, 163 << 10), set())],
     ids=["H200", "A100"],
 )
 def test_steps_of_few_rows_are_prepared_for_groups_that_teams_share_where_a_copy_engine_brings_pages(

@@ -8,7 +8,7 @@ import pytest
 from decodepool_operator.planner.devices import Device, Refused, find_device
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.state import Object
-from decodepool_sizing.gpus import find_gpu
+from decodepool_sizing.gpu_names import find_gpu
 
 from tests.operator.pools import gpu_pool, node
 
@@ -140,6 +140,36 @@ def test_the_whole_card_is_not_offered_where_it_is_sliced() -> None:
 def test_a_shared_gpu_is_planned_by_the_share() -> None:
     shared = node("shared", {MEMORY: "24576", "nvidia.com/gpu.replicas": "4"}, gpus=4)
     assert mebibytes([shared]) == 24_576 // 4
+
+
+SHARED_L4 = {MEMORY: "23034", PRODUCT: "NVIDIA-L4-SHARED", "nvidia.com/gpu.replicas": "3"}
+SHARED_SLICE = {f"{SLICE}.memory": "9728", f"{SLICE}.replicas": "2", "nvidia.com/gpu.replicas": "4"}
+SHARES: dict[str, tuple[Object, Object, int]] = {
+    "by its product": (node("a", SHARED_L4), {"product": "NVIDIA-L4-SHARED"}, 23_034 // 3),
+    "by its product, sized by it": (
+        node("a", {**SHARED_L4, MEMORY: ""}), {"product": "NVIDIA-L4-SHARED"}, find_gpu("L4").memory_mib // 3),
+    "by its resource": (
+        node("a", {**SHARED_L4, PRODUCT: "NVIDIA-L4"}, resource="nvidia.com/gpu.shared"),
+        {"product": "NVIDIA-L4", "resource": "nvidia.com/gpu.shared"}, 23_034 // 3),
+    "a slice": (node("a", SHARED_SLICE, resource=SLICE), {"resource": SLICE}, 9_728 // 2),
+    "a slice by its resource": (
+        node("a", SHARED_SLICE, resource=f"{SLICE}.shared"), {"resource": f"{SLICE}.shared"}, 9_728 // 2),
+    "a slice without a size": (
+        node("a", {f"{SLICE}.replicas": "2"}, resource=SLICE), {"resource": SLICE}, 9_728 // 2),
+}  # fmt: skip
+"""A node, the pool's accelerator, and the MiB of a share."""
+
+
+@pytest.mark.parametrize("case", SHARES)
+def test_what_is_shared_out_is_never_planned_as_all_of_it(case: str) -> None:
+    shared, accelerator, planned = SHARES[case]
+    assert mebibytes([shared], **accelerator) == planned
+
+
+def test_a_shared_product_that_no_node_has_is_not_planned() -> None:
+    refused = found([], product="NVIDIA-L4-SHARED")
+    assert isinstance(refused, Refused)
+    assert refused.reason == "DeviceUnknown"
 
 
 def test_nodes_that_say_nothing_are_planned_by_their_product_and_else_not_at_all() -> None:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
-from decodepool_sizing.devices import PROCESS_BASE_BYTES, DeviceMemory, cpu_memory, gpu_memory
+from decodepool_sizing.devices import ANY_CORES, PROCESS_BASE_BYTES, DeviceMemory, cpu_memory, gpu_memory
 from decodepool_sizing.errors import CannotFit, ContextTooLong
-from decodepool_sizing.gpus import GPUS, find_gpu
-from decodepool_sizing.kv import KVType
+from decodepool_sizing.gpu_names import find_gpu
+from decodepool_sizing.gpus import GPUS
+from decodepool_sizing.kv import PAGE_TOKENS, KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape
 from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
@@ -130,6 +131,21 @@ def test_advice_fits_when_it_is_taken() -> None:
         plan_capacity(demand(sessions=sessions, context_tokens=context), device)
         with pytest.raises(CannotFit):
             plan_capacity(demand(sessions=sessions, context_tokens=context + 1), device)
+
+
+@pytest.mark.parametrize("longest", [1024, 12_800, 64_000])
+def test_so_does_advice_on_a_gpu_whose_workspace_grows_with_the_context(longest: int) -> None:
+    wanted = demand(sessions=2, max_step_rows=STEP_ROWS["cuda"], cores=ANY_CORES)
+    one = replace(wanted, sessions=1, context_tokens=longest)
+    room = room_for(one, 1)
+    for usable_bytes, fitting in ((room, longest), (room - 1, longest - PAGE_TOKENS)):
+        device = DeviceMemory("cuda", "a test's GPU", usable_bytes, usable_bytes, ANY_CORES)
+        with pytest.raises(CannotFit) as caught:
+            plan_capacity(replace(wanted, context_tokens=32_768), device)
+        assert f"1 session of {fitting} tokens" in caught.value.advice
+        plan_capacity(replace(one, context_tokens=fitting), device)
+        with pytest.raises(CannotFit):
+            plan_capacity(replace(one, context_tokens=fitting + 1), device)
 
 
 def test_advice_where_no_length_fits() -> None:

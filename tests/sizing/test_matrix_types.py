@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from decodepool_sizing.gpu_workspace import gpu_workspace_bytes
+from decodepool_sizing.gpus import GPUS, cores_of
 from decodepool_sizing.header import Header
 from decodepool_sizing.matrix_types import (
     MATRICES,
@@ -74,6 +76,8 @@ def test_more_mixtures_than_are_told_apart_are_taken_for_the_last_of_those() -> 
         (("Q6_K", "Q4_K", "Q6_K"), [[1], [0, 2]]),
         (("Q8_0", "Q4_1", "Q4_K"), [[2], [1], [0]]),
         (("F16", "BF16", "F16"), [[0, 2], [1]]),
+        (("F32", "Q8_0", "F32"), [[1], [0, 2]]),
+        (("F32", "Q8_0", "Q4_1"), [[2], [1], [0]]),
     ],
     ids=str,
 )
@@ -91,6 +95,8 @@ def test_matrices_that_are_kept_alike_share_a_launch_and_who_wants_sums_comes_fi
         (("Q8_0", "Q6_K", "Q5_0"), True),
         (("Q4_K", "Q4_1", "Q8_0"), False),
         (("Q8_0", "Q8_0", "BF16"), False),
+        (("Q8_0", "Q8_0", "F32"), False),
+        (("F32", "F32", "F32"), False),
     ],
     ids=str,
 )
@@ -98,3 +104,16 @@ def test_rows_quantised_once_serve_types_of_as_many_planes_and_of_the_same_sums_
     types: tuple[str, ...], shared: bool
 ) -> None:
     assert share_rounding(types) == shared
+
+
+@pytest.mark.parametrize("compute_capability", sorted({gpu.compute_capability for gpu in GPUS}))
+def test_types_that_no_engine_keeps_are_planned_as_the_usual_one(compute_capability: str) -> None:
+    header = named_header("llama-3-8b", "Q8_0")
+    tensors = tuple(
+        replace(tensor, type=TensorType.IQ2_XS) if len(tensor.dims) > 1 else tensor for tensor in header.tensors
+    )
+    shape, (cores,) = read_shape(header), cores_of(compute_capability)
+    planned = [
+        gpu_workspace_bytes(shape, cores, 8192, 512, step_types(shape, each)) for each in (header.tensors, tensors)
+    ]
+    assert planned[0] == planned[1]

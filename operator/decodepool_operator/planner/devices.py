@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass
 
 from decodepool_sizing.devices import DeviceMemory, gpu_memory
-from decodepool_sizing.gpus import GPU, GPUS, find_gpu
+from decodepool_sizing.gpu_names import find_gpu, is_shared
+from decodepool_sizing.gpus import GPU, GPUS
 from decodepool_sizing.support import gpu_refusals
 
 from decodepool_operator.planner import nodes
@@ -17,12 +18,13 @@ from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.state import Object
 
 WHOLE_GPU = "nvidia.com/gpu"
-SLICE = re.compile(r"nvidia\.com/mig-(?P<profile>[0-9]+g\.(?P<gigabytes>[0-9]+)gb[-.+a-z0-9]*)")
+SHARED = ".shared"
+"""Of a resource's name, where its devices are shared out and that is how they are told apart."""
+SLICE = re.compile(
+    r"(?P<resource>nvidia\.com/mig-(?P<profile>[0-9]+g\.(?P<gigabytes>[0-9]+)gb[-.+a-z0-9]*?))(\.shared)?"
+)
 MEMORY_LABEL = "nvidia.com/gpu.memory"
-SHARING_LABEL = "nvidia.com/gpu.replicas"
 CAPABILITY_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
-SHARED_SUFFIX = "-SHARED"
-"""Of the product's name, where a GPU is shared out."""
 SLICE_GIGABYTE_BYTES = 9 * 10**8
 """What is counted on for each gigabyte in a slice's name, where nothing better is known: names are rounded up."""
 
@@ -62,7 +64,9 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
         return refused
     if accelerator.memory is not None:
         return Device(gpu_memory(accelerator.memory, accelerator.product or resource_of(pool)), "spec")
-    if accelerator.product is not None and (by_name := _by_product(accelerator.product, resource_of(pool))):
+    product, resource = accelerator.product or "", resource_of(pool)
+    is_whole = not is_shared(product) and not resource.endswith(SHARED)
+    if is_whole and (by_name := _by_product(product, resource)):
         return Device(by_name, "product")
     return _by_nodes(pool, seen)
 
@@ -100,14 +104,14 @@ def _capability(node: Object) -> str | None:
 
 def _known(name: str) -> GPU | None:
     try:
-        return find_gpu(name.removesuffix(SHARED_SUFFIX))
+        return find_gpu(name)
     except ValueError:
         return None
 
 
 def _by_product(product: str, resource: str) -> DeviceMemory | None:
     is_slice = SLICE.fullmatch(resource)
-    known = _known(f"{product.removesuffix(SHARED_SUFFIX)} MIG {is_slice['profile']}" if is_slice else product)
+    known = _known(f"{product} MIG {is_slice['profile']}" if is_slice else product)
     return None if known is None else known.device
 
 
@@ -140,16 +144,16 @@ def _size(node: Object, resource: str) -> int | None:
     """Return the bytes of one device of a node: its label, shared out where the device is shared."""
     here = nodes.labels(node)
     is_slice = SLICE.fullmatch(resource)
-    label = f"{resource}.memory" if is_slice else MEMORY_LABEL
-    shared = here.get(SHARING_LABEL, "1")
-    sharers = int(shared) if shared.isdigit() and int(shared) > 0 and not is_slice else 1
+    own = is_slice["resource"] if is_slice else WHOLE_GPU
+    label, shared = f"{own}.memory", here.get(f"{own}.replicas", "1")
+    sharers = int(shared) if shared.isdigit() and int(shared) > 0 else 1
     mebibytes = here.get(label, "")
     if mebibytes.isdigit() and int(mebibytes):
         return (int(mebibytes) << 20) // sharers
     by_name = _by_product(here.get(nodes.PRODUCT_LABEL, ""), resource)
     if by_name is not None:
         return by_name.memory_bytes // sharers
-    return _slice_bytes(is_slice["profile"], int(is_slice["gigabytes"])) if is_slice else None
+    return _slice_bytes(is_slice["profile"], int(is_slice["gigabytes"])) // sharers if is_slice else None
 
 
 def _slice_bytes(profile: str, gigabytes: int) -> int:
