@@ -28,6 +28,10 @@
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
+// Of memory's bytes, what comes to an SM in a clock; and the clocks in which a slot's weights do.
+#define CLOCK_BYTES 20
+#define SLOT_CLOCKS (WEIGHT_BYTES / CLOCK_BYTES)
+#define IS_PACED (HELD_ROWS <= 4 && !BESIDE)
 // Warps that fold: of 8 rows one a tile; of 16 one for each 8, so few that those that compute have registers enough.
 #define FOLDERS (TILES == 1 ? OWN_TILES : TILES)
 #define EACH_TILES (OWN_TILES * TILES / FOLDERS)
@@ -68,11 +72,13 @@ struct Lane {
 // Blocks of the group of a slice that begins at block `first`.
 DEVICE int blocks_of(int first, int blocks) { return max(0, min(GROUP_BLOCKS, blocks - first)); }
 
-// By a warp: a lane a pair of tiles. The last slot of the rings is asked for once the kernel ahead has ended: activations would come behind it.
+// By a warp: a lane a pair of tiles. The last slot of the rings is asked for once the kernel ahead has ended: activations would come behind it. Of few
+// rows, whose products start before the norm ahead has read its row, slots are asked for no faster than memory brings them: the row would come behind.
 DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& parts, const Product& p, int first_slice) {
   Lane own(slots, barriers, PAIRS);
   const int group = first_slice + own.slice;
   int asked = 0;
+  u32 asked_at = 0;
   for (int unit = blockIdx.x / CLUSTER; unit < p.units(); unit += gridDim.x / CLUSTER) {
     const Unit at = p.at(unit);
     const Part& part = parts.part[at.part];
@@ -80,6 +86,9 @@ DEVICE void bring_weights(const u8* slots, const u64* barriers, const Parts& par
     const u8* from = part.weights + group_offset(at.tile + 2 * own.piece, group, p.blocks);
     for (int visit = 0; visit < p.blocks; visit += SLICES * GROUP_BLOCKS) {
       const int count = blocks_of(visit + group * GROUP_BLOCKS, p.blocks), bytes = count > 0 ? 2 * group_bytes(count) : 0;
+      if (IS_PACED && asked > 0 && asked < STAGES - 1)
+        while ((u32)clock() - asked_at < SLOT_CLOCKS) {}
+      asked_at = clock();
       if (asked++ == STAGES - 1 && !BESIDE) await_previous();
       own.claim(pairs * bytes);
       if (own.is_there && own.piece < pairs && count > 0)
