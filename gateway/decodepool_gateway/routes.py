@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decodepool_web.live_page import page_script, page_style
 from decodepool_web.routes import Route
 
 from decodepool_gateway.kept_sessions import use_session
@@ -35,6 +36,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/metrics", metrics, public=True),
     Route("GET", "/openapi.json", ask_any, public=True),
     Route("GET", "/", live_page, public=True),
+    Route("GET", "/live/page.css", page_style, public=True),
+    Route("GET", "/live/page.js", page_script, public=True),
     Route("GET", "/live/pool.css", live_style, public=True),
     Route("GET", "/live/pool.js", live_script, public=True),
 )

@@ -6,5 +6,5 @@
 | `program`, `answers` | who answers, counts and logs; JSON and refusals |
 | `connections`, `sockets` | connections that wait and those that are busy; the sockets below them |
 | `signals`, `logs` | SIGTERM, a dead parent; lines on stderr |
-| `live_page` | how files of live pages are answered |
+| `live_page`, `live/` | the style and script that both live pages use |
 """

@@ -1,4 +1,4 @@
-"""Files of a program's live page, in its folder `live/`."""
+"""Files of live pages: of a program's own folder `live/`, and of the one here, which both pages use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+
+
+async def page_style(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
+    """The style of every live page."""
+    return live_file("decodepool_web", "page.css", "text/css")
+
+
+async def page_script(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
+    """The script of every live page."""
+    return live_file("decodepool_web", "page.js", "text/javascript")
 
 
 def live_file(package: str, name: str, content_type: str) -> web.Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from decodepool_web.live_page import page_script, page_style
 from decodepool_web.routes import Handler, Route
 
 from decodepool_worker.serving.answers import (
@@ -131,6 +132,8 @@ ROUTES: tuple[DocumentedRoute, ...] = (
     get("/metrics", metrics, None, content_type="text/plain", public=True),
     get("/openapi.json", openapi_json, None, content_type="application/json", public=True),
     get("/", live_page, None, content_type="text/html", public=True),
+    get("/live/page.css", page_style, None, content_type="text/css", public=True),
+    get("/live/page.js", page_script, None, content_type="text/javascript", public=True),
     get("/live/live.css", live_style, None, content_type="text/css", public=True),
     get("/live/live.js", live_script, None, content_type="text/javascript", public=True),
 )  # fmt: skip
