@@ -60,6 +60,7 @@ FROM environment AS project
 COPY LICENSE README.md pyproject.toml ./
 COPY sizing sizing
 COPY kernels kernels
+COPY web web
 COPY worker worker
 COPY gateway gateway
 COPY operator operator

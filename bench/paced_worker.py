@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 import uvloop
 from decodepool_sizing.session_ids import worker_tag
+from decodepool_web.sockets import listening_socket
 from decodepool_worker.engine.rows import Outcome, Sampled, Span
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import listening_socket
 from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.worker import Worker
 from decodepool_worker.text.templates import ChatTemplate

@@ -27,11 +27,11 @@ from decodepool_cli.measuring import GREEDY, Decoding, time_prefill
 from decodepool_cli.provenance import provenance
 from decodepool_sizing.api_keys import ApiKeys
 from decodepool_sizing.kv import pages
+from decodepool_web.sockets import listening_socket, url_of
 from decodepool_worker.engine.open import Loaded, Wanted, open_named_shape
 from decodepool_worker.serving.loading import served_from
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import listening_socket, url_of
 
 from bench.gpu.folders import made_folder
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from decodepool_worker.serving.sockets import listening_socket
+from decodepool_web.sockets import listening_socket
 
 from decodepool_cli.faults import bad_input
 

@@ -138,8 +138,8 @@ def _plan(spec: DecodePoolSpec, model: Path) -> CapacityPlan:
 
 
 def _supervise(pool: DecodePool, arguments: list[str], host: str, port: int, *, log_json: bool) -> int:
+    from decodepool_web.sockets import url_of  # noqa: PLC0415
     from decodepool_worker.serving.logs import configure_logging  # noqa: PLC0415 - not before the manifest is sound
-    from decodepool_worker.serving.sockets import url_of  # noqa: PLC0415
 
     from decodepool_cli.listeners import listeners  # noqa: PLC0415
     from decodepool_cli.supervisor import ProcessSpec, Supervisor  # noqa: PLC0415

@@ -15,10 +15,10 @@ from decodepool_sizing.api_keys import ApiKeys, KeyFileError
 from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.session_ids import worker_tag
+from decodepool_web.sockets import inherited_socket, is_loopback, url_of
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import inherited_socket, is_loopback, url_of
 from decodepool_worker.text.errors import BadTokenizer
 
 from decodepool_cli.amounts import amount_option

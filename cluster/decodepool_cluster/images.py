@@ -21,7 +21,7 @@ from decodepool_cluster.say import say
 
 SOURCE = Path(__file__).parents[2]
 INPUTS = ("Dockerfile", ".dockerignore", "LICENSE", "README.md", "pyproject.toml", "uv.lock")
-ROOMS = ("sizing", "kernels", "worker", "gateway", "operator", "cli")
+ROOMS = ("sizing", "kernels", "web", "worker", "gateway", "operator", "cli")
 TARGETS = ("worker-cpu", "operator", "gateway")
 """What runs in the local cluster; the Dockerfile has `worker-cuda` besides."""
 KEPT_ARCHIVES = 1

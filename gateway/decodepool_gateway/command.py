@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +14,14 @@ from typing import Annotated
 import typer
 import uvloop
 from decodepool_sizing.api_keys import ApiKeys, KeyFileError
+from decodepool_sizing.log_lines import JsonLines
+from decodepool_web.logs import PLAIN, log_to_stderr
+from decodepool_web.sockets import inherited_socket, listening_socket
 
 from decodepool_gateway.discovery import Discovery
 from decodepool_gateway.discovery.listed import ListedWorker, ListedWorkers
-from decodepool_gateway.logs import configure_logging
 from decodepool_gateway.placements import QueueLimits
 from decodepool_gateway.server import GatewayOptions, serve_until_stopped
-from decodepool_gateway.sockets import listening_socket
 
 PROGRAM = "decodepool_gateway"
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -58,10 +58,12 @@ def gateway(
     keys = _keys(api_keys)
     discovery = _discovery(namespace, service, worker)
     try:
-        listener = listening_socket(host, port) if inherited is None else socket.socket(fileno=inherited)
+        listener = listening_socket(host, port) if inherited is None else inherited_socket(inherited)
+    except UnicodeError as error:
+        raise typer.BadParameter(f"{host}: {error}", param_hint="--port") from None
     except OSError as error:
         raise typer.BadParameter(str(error), param_hint="--port") from None
-    configure_logging(as_json=not log_plain)
+    log_to_stderr(logging.Formatter(*PLAIN) if log_plain else JsonLines())
     address, taken = listener.getsockname()[:2]
     logger.info("pool %s: listening on %s:%d", pool, address, taken)
     limits = QueueLimits(queue_length, queue_timeout)

@@ -8,6 +8,7 @@ import json
 import aiohttp
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.application import ANSWERED
 
 from decodepool_gateway.event_blocks import EventBlocks
 from decodepool_gateway.gateway import Gateway, gateway_of
@@ -22,9 +23,6 @@ MOVED_SECONDS = 1.0
 
 MOST_WHOLE_BYTES = 256 << 10
 """An answer up to here goes out in one piece."""
-
-ANSWERED = web.RequestKey("answered", bool)
-"""Set on a request whose stream has come to its end."""
 
 LAST_EVENTS = (b"event: done\n", b"event: error\n", b"data: [DONE]\n")
 

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
-
-from aiohttp import web
+from decodepool_web.live_page import page_script, page_style
+from decodepool_web.routes import Route
 
 from decodepool_gateway.kept_sessions import use_session
 from decodepool_gateway.live_api import live, live_page, live_script, live_style
 from decodepool_gateway.new_sessions import complete, create_session
 from decodepool_gateway.whole_pool import ask_any, capacity, healthz, list_sessions, metrics, readyz
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Route(NamedTuple):
-    """One endpoint. `public` ones ask for no API key."""
-
-    method: str
-    path: str
-    handler: Handler
-    public: bool = False
-
 
 SESSIONS = "/v1/sessions"
 ONE = SESSIONS + "/{id}"
@@ -50,6 +36,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/metrics", metrics, public=True),
     Route("GET", "/openapi.json", ask_any, public=True),
     Route("GET", "/", live_page, public=True),
+    Route("GET", "/live/page.css", page_style, public=True),
+    Route("GET", "/live/page.js", page_script, public=True),
     Route("GET", "/live/pool.css", live_style, public=True),
     Route("GET", "/live/pool.js", live_script, public=True),
 )

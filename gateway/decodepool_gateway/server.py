@@ -9,26 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from aiohttp import web
-from decodepool_sizing.api_keys import LOOK_SECONDS, ApiKeys
+from decodepool_sizing.api_keys import ApiKeys
+from decodepool_web.connections import LAST_WORDS_SECONDS, connection_limit, started
+from decodepool_web.program import PROGRAM
+from decodepool_web.signals import Signals
 
 from decodepool_gateway.application import build_application
-from decodepool_gateway.connections import Connections, connection_limit
+from decodepool_gateway.connections import DESCRIPTORS_EACH, MOST_CONNECTIONS, ClientConnections
 from decodepool_gateway.discovery import Discovery
 from decodepool_gateway.gateway import Gateway
 from decodepool_gateway.placements import QueueLimits
 from decodepool_gateway.polling import Poller
 
 logger = logging.getLogger("decodepool.gateway")
-
-LAST_WORDS_SECONDS = 2.0
-"""How long handlers have to write their last events."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class GatewayOptions:
 
 async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) -> int:
     """Serve until a signal; return the exit code."""
-    signals = Signals(options.lifeline)
+    signals = Signals(logger, options.lifeline)
     gateway = Gateway(options.pool, options.keys, options.queue)
     try:
         async with asyncio.TaskGroup() as group:
@@ -68,28 +66,15 @@ async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) 
 def background(gateway: Gateway, options: GatewayOptions) -> list[Coroutine[None, None, None]]:
     """Return what runs beside the requests: discovery, polls, the key file, the live page's lines."""
     poller = Poller(gateway.pool, gateway.upstream)
-    return [poller.run(), options.discovery.run(poller.discovered), _follow(options.keys), gateway.live.run()]
-
-
-async def _follow(keys: ApiKeys) -> None:
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        keys.reread()
+    return [poller.run(), options.discovery.run(poller.discovered), options.keys.follow(), gateway.live.run()]
 
 
 @asynccontextmanager
-async def serving(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Connections]:
+async def serving(gateway: Gateway, listener: socket.socket) -> AsyncIterator[ClientConnections]:
     """Serve on a listening socket for the time of the block."""
-    runner = web.AppRunner(
-        build_application(gateway),
-        handler_cancellation=True,  # a client that leaves ends its handler, and that the worker's
-        access_log=None,
-        shutdown_timeout=LAST_WORDS_SECONDS,
-    )
-    await runner.setup()
-    assert runner.server is not None
-    refused = gateway.metrics.refused
-    connections = Connections(runner.server, lambda code: refused.labels(code).inc(), connection_limit())
+    app = build_application(gateway)
+    runner, server = await started(app)
+    connections = ClientConnections(app[PROGRAM], server, connection_limit(MOST_CONNECTIONS, DESCRIPTORS_EACH))
     await connections.listen(listener)
     try:
         yield connections
@@ -103,7 +88,7 @@ async def serving(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Co
         await runner.cleanup()
 
 
-async def _drain(gateway: Gateway, connections: Connections, signals: Signals, timeout_seconds: float) -> None:
+async def _drain(gateway: Gateway, connections: ClientConnections, signals: Signals, timeout_seconds: float) -> None:
     """Wait for what is under way, until the deadline or the second signal."""
     gateway.draining = True
     connections.stop_listening()
@@ -114,36 +99,3 @@ async def _drain(gateway: Gateway, connections: Connections, signals: Signals, t
     for end in waiting:
         end.cancel()
     logger.info("drained" if ends[0] in done else "what is still under way is ended")
-
-
-class Signals:
-    """The first SIGTERM or SIGINT, and the second. A cut lifeline is both at once."""
-
-    def __init__(self, lifeline: int | None = None) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._came)
-        self._lifeline = lifeline
-        if lifeline is not None:
-            self._loop.add_reader(lifeline, self._orphaned)
-
-    def _came(self) -> None:
-        (self.second if self.first.is_set() else self.first).set()
-
-    def _orphaned(self) -> None:
-        logger.warning("the parent process is gone: ending")
-        self._let_go()
-        self.first.set()
-        self.second.set()
-
-    def _let_go(self) -> None:
-        if self._lifeline is not None:
-            self._loop.remove_reader(self._lifeline)
-
-    def remove(self) -> None:
-        """Give the signals back."""
-        self._let_go()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)

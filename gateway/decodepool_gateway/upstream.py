@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 from decodepool_sizing.api_keys import ApiKeys
+from decodepool_web.sockets import set_liveness
 from yarl import URL
 
-from decodepool_gateway.sockets import set_liveness
 from decodepool_gateway.workers import Worker
 
 CONNECT_SECONDS = 2.0

@@ -8,9 +8,9 @@ from typing import Any
 
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.answers import json_answer
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from decodepool_gateway.answers import json_answer
 from decodepool_gateway.gateway import Gateway, gateway_of
 from decodepool_gateway.polling import answers
 from decodepool_gateway.relay import relay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from decodepool_sizing.api_errors import ApiError
 
 LOOK_SECONDS = 2.0
-"""How often whoever serves by a key file looks at it again."""
+"""How often a key file that is followed is looked at again."""
 
 logger = logging.getLogger("decodepool.keys")
 
@@ -48,6 +49,12 @@ class ApiKeys:
         if keys != self.keys:
             logger.info("%d API keys, read again from %s", len(keys), self._path)
             self.keys = keys
+
+    async def follow(self) -> None:
+        """Reread the file now and then, for as long as somebody serves by it."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.reread()
 
 
 def _read(path: Path) -> tuple[bytes, ...]:

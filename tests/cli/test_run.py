@@ -15,7 +15,7 @@ from decodepool_cli import supervisor
 from decodepool_cli.listeners import listeners
 from decodepool_cli.run import gateway_command, worker_arguments
 from decodepool_sizing.manifest import parse_manifest
-from decodepool_worker.serving.sockets import listening_socket, url_of
+from decodepool_web.sockets import listening_socket, url_of
 
 from tests.cli.conftest import Call
 from tests.cli.processes import START_SECONDS, Running, call, free_port, is_alive, until

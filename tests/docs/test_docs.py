@@ -48,7 +48,7 @@ def test_make_targets_exist(page: Path) -> None:
     assert set(re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b", code(page))) <= targets
 
 
-FOLDERS = "sizing|kernels|worker|gateway|operator|cli|charts|crds|cluster|docs|tests|examples|bench"
+FOLDERS = "sizing|kernels|web|worker|gateway|operator|cli|charts|crds|cluster|docs|tests|examples|bench"
 NAMED = re.compile(
     rf"(?<![\w./$:-])((?:{FOLDERS})/[\w.*/-]+|(?:[\w.*-]+/)*[\w*-]+\.(?:py|md|toml|yaml|yml|cu|cuh|css|js))\b/?"
 )

@@ -4,14 +4,17 @@ name, nor come before the standard library.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from decodepool_cluster import images
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("sizing", "kernels", "worker", "cli", "gateway", "operator", "bench", "examples", "docs")
+ROOMS = ("sizing", "kernels", "web", "worker", "cli", "gateway", "operator", "bench", "examples", "docs")
 
 
 def packages(root: Path) -> list[Path]:
@@ -33,6 +36,15 @@ def python(program: str, folder: Path) -> str:
 
 def test_no_room_and_no_folder_of_tests_is_a_package() -> None:
     assert packages(ROOT) == []
+
+
+def test_every_room_of_the_wheel_goes_into_the_images() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    rooms = {package.partition("/")[0] for package in build["targets"]["wheel"]["packages"]}
+    copied = re.findall(r"^COPY ([a-z]+) \1$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    let_in = re.findall(r"^!([a-z]+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert rooms == set(copied) == set(let_in) == set(images.ROOMS)
+    assert rooms | {"cluster"} == set(build["dev-mode-dirs"])
 
 
 def test_operator_is_the_standard_librarys_in_the_root() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from decodepool_gateway.bodies import MAX_BODY_BYTES
-from decodepool_gateway.routes import ROUTES, Route
+from decodepool_gateway.routes import ROUTES
 from decodepool_operator.planner.objects.network import client_service
 from decodepool_operator.planner.pools import read_pool
+from decodepool_web.routes import Route
 from decodepool_worker.serving.sse import KEEP_ALIVE_SECONDS
 
 from tests.examples.manifests import EXAMPLES, objects, pools

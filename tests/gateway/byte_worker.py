@@ -13,10 +13,10 @@ from pathlib import Path
 import uvloop
 from decodepool_sizing.api_keys import ApiKeys
 from decodepool_sizing.session_ids import worker_tag
+from decodepool_web.sockets import listening_socket
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import listening_socket
 
 from tests.serving.byte_model import ByteEngine, Gate, served_bytes
 

@@ -13,8 +13,8 @@ from decodepool_gateway.discovery.listed import ListedWorker, ListedWorkers
 from decodepool_gateway.gateway import Gateway
 from decodepool_gateway.placements import QueueLimits
 from decodepool_gateway.server import GatewayOptions, background, serving
-from decodepool_gateway.sockets import listening_socket
 from decodepool_sizing.api_keys import ApiKeys
+from decodepool_web.sockets import listening_socket
 
 from tests.gateway.processes import answers, until
 from tests.serving.http_client import Client

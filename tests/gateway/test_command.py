@@ -27,6 +27,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--api-keys=/nowhere"], "/nowhere"),
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--port=70000"], "--port"),
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no.such.host.invalid"], "no.such.host.invalid"),
+        (["--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no..host"], "no..host"),
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--colour"], "--colour"),
         (["--pool=p", "--namespace=n", "--service=s"], "cluster"),
     ],
@@ -49,6 +50,11 @@ def test_a_port_that_is_taken_is_told() -> None:
         done = run("--pool=p", "--worker=a=http://127.0.0.1:1", "--host=127.0.0.1", f"--port={port}")
     assert done.returncode == 2
     assert "Address already in use" in done.stderr
+
+
+def test_a_host_that_is_none_is_told_in_words() -> None:
+    done = run("--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no.such.host.invalid")
+    assert "Errno" not in done.stderr
 
 
 def test_help_names_every_option() -> None:

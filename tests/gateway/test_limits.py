@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from decodepool_gateway import bodies, connections, relay
-from decodepool_gateway.connections import connection_limit
+from decodepool_gateway import bodies, relay
+from decodepool_gateway.connections import DESCRIPTORS_EACH, MOST_CONNECTIONS
 from decodepool_sizing.session_ids import worker_tag
+from decodepool_web import connections
+from decodepool_web.connections import connection_limit
 
 from tests.gateway.live_gateway import LiveGateway, live_gateway
 from tests.gateway.processes import until
@@ -127,11 +129,11 @@ def test_an_expectation_is_met_or_refused(gateway: LiveGateway) -> None:
 def test_descriptors_limit_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
     monkeypatch.setattr(connections, "_open_descriptors", lambda: 60)
-    assert connection_limit() == (1024 - 60 - 64) // 2
+    assert connection_limit(MOST_CONNECTIONS, DESCRIPTORS_EACH) == (1024 - 60 - 64) // 2
 
 
 def test_where_too_many_wait_the_oldest_makes_room(worker: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodepool_gateway.server.connection_limit", lambda: 16)
+    monkeypatch.setattr("decodepool_gateway.server.connection_limit", lambda *_: 16)
     with live_gateway([("a", worker.url)]) as gateway:
         held = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(40)]
         assert gateway.get("/healthz")["status"] == "ok"

@@ -18,11 +18,11 @@ from urllib.parse import urlsplit
 from decodepool_kernels.cuda import nvrtc
 from decodepool_kernels.cuda.device import Gpu, Launch
 from decodepool_sizing.api_keys import ApiKeys
+from decodepool_web.sockets import listening_socket, url_of
 from decodepool_worker.engine.open import Wanted, open_model
 from decodepool_worker.serving.loading import served_from
 from decodepool_worker.serving.server import serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import listening_socket, url_of
 
 STREAMS = 8
 CONTEXT = 4000

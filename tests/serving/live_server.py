@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 
 from decodepool_sizing.api_keys import ApiKeys
+from decodepool_web.sockets import listening_socket, url_of
 from decodepool_worker.serving.application import build_application
 from decodepool_worker.serving.connections import listening
 from decodepool_worker.serving.service import Served, Service
-from decodepool_worker.serving.sockets import listening_socket, url_of
 
 from tests.serving.byte_model import ByteEngine, Gate, served_bytes
 from tests.serving.http_client import Client

@@ -22,9 +22,9 @@ HALF_BODY = b'POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """A worker of little patience, with few places for connections."""
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr("decodepool_web.connections.HEADER_SECONDS", 0.3)
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
-    monkeypatch.setattr(connections, "connection_limit", lambda: LIMIT)
+    monkeypatch.setattr(connections, "connection_limit", lambda _: LIMIT)
     with live_worker() as worker:
         yield worker
 
@@ -108,7 +108,7 @@ def test_a_probe_gets_through_a_crowd_that_only_waits(hasty: Live, caplog: pytes
 
 
 def test_the_crowd_takes_no_place_of_those_that_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "connection_limit", lambda: 1)
+    monkeypatch.setattr(connections, "connection_limit", lambda _: 1)
     with ExitStack() as stack:
         worker = stack.enter_context(live_worker(step_seconds=0.01))
         lines = stack.enter_context(worker.open_stream(worker.create("A"), max_tokens=60))

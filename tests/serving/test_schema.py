@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from decodepool_worker.serving.routes import ROUTES, Route
+from decodepool_worker.serving.routes import ROUTES, DocumentedRoute
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode, checks
 
@@ -41,7 +41,7 @@ CASES += [(GenerationMode.NEGATIVE, route) for route in ROUTES if route.body]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "route"), CASES, ids=[f"{mode.value} {r.method} {r.path}" for mode, r in CASES])
-def test_whatever_is_sent_the_answer_is_documented(worker: Live, mode: GenerationMode, route: Route) -> None:
+def test_whatever_is_sent_the_answer_is_documented(worker: Live, mode: GenerationMode, route: DocumentedRoute) -> None:
     schema = schemathesis.openapi.from_dict(worker.get("/openapi.json"))
     schema.config.update(base_url=worker.url)
     operation = schema[route.path][route.method]

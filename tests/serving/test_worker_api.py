@@ -173,7 +173,9 @@ def test_text_goes_to_tokens_and_back(live: Live) -> None:
 
 
 def test_the_live_page_and_its_data(live: Live) -> None:
-    for path, kind in (("/", "text/html"), ("/live/live.css", "text/css"), ("/live/live.js", "text/javascript")):
+    styles = [(f"/live/{name}.css", "text/css") for name in ("page", "live")]
+    scripts = [(f"/live/{name}.js", "text/javascript") for name in ("page", "live")]
+    for path, kind in (("/", "text/html"), *styles, *scripts):
         answer = live.call("GET", path)
         assert answer.headers.get_content_type() == kind
         assert "default-src 'self'" in answer.headers["Content-Security-Policy"]

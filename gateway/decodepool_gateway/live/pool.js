@@ -1,82 +1,34 @@
-// Draws GET /v1/live once a second. Text goes in as text, never as markup.
-"use strict";
+// Draws a pool.
 
-const PERIOD_MS = 1000;
-const WINDOW_SECONDS = 120; // as far back as histories go
-const RATE_SECONDS = 5; // what a session's rate is the mean of
+import { $, PARTS, WINDOW_SECONDS, axis, begin, bytes, element, legendItem, lines, path, phase, rates, roundedUp, row, whole } from "./page.js";
+
 const SHOWN_ROWS = 200;
-const $ = (id) => document.getElementById(id);
-let key = sessionStorage.getItem("decodepool-key") || "";
-
-// Elements and numbers.
-
-function element(tag, className, ...children) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-}
 
 function titled(made, title) {
   made.title = title;
   return made;
 }
 
-const whole = (count) => count.toLocaleString("en");
 const short = (value) => (value >= 100 ? whole(Math.round(value)) : value.toFixed(1));
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
-
-function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-  let power = 0;
-  for (; count >= 1024 && power < 5; power++) count /= 1024;
-  const digits = power === 0 || count >= 100 ? 0 : count >= 10 ? 1 : 2;
-  return [count.toFixed(digits), units[power]];
-}
-
-function duration(seconds) {
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
-  return seconds < 86400 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} d`;
-}
 
 function figure(id, value, unit) {
   $(id).replaceChildren(value, element("small", "", ` ${unit}`));
 }
 
-// Lines of the last two minutes.
-
-// The next of 1, 2, 5, 10, 20, 50, ...
-function roundedUp(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((digit) => digit * power).find((tick) => tick >= value);
-}
-
-function path(className, d) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
-  made.setAttribute("class", className);
-  made.setAttribute("d", d);
-  return made;
-}
-
-// A line of one value a second, the last one now, 0 to `top` over a height of 40.
+// A line of one value a second, the last one now, 0 to `top`.
 function line(values, top, ...others) {
   const first = WINDOW_SECONDS - values.length;
   const points = values.map((value, i) => `${first + i + 0.5},${40 - (38 * value) / top}`).join("L");
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${WINDOW_SECONDS} 40`);
-  svg.setAttribute("preserveAspectRatio", "none");
   const drawn = points ? [path("area", `M${points}L${WINDOW_SECONDS - 0.5},40L${first + 0.5},40Z`), path("stroke", `M${points}`)] : [];
-  svg.append(...others, ...drawn, path("baseline", `M0,40H${WINDOW_SECONDS}`));
-  return svg;
+  return lines(...others, ...drawn);
 }
 
 function chart(id, values, unit, most) {
   const top = most || roundedUp(Math.max(...values, 0) || 1);
   const label = element("span", "top", `${whole(top)} ${unit}`);
-  const axis = element("div", "axis", element("span", "", `${WINDOW_SECONDS / 60} min ago`), element("span", "", "now"));
-  $(id).replaceChildren(line(values, top, path("grid", `M0,2H${WINDOW_SECONDS}`)), label, axis);
+  $(id).replaceChildren(line(values, top, path("grid", `M0,2H${WINDOW_SECONDS}`)), label, axis());
 }
 
 // Several workers' histories as one: they end together, and a young one begins late.
@@ -86,16 +38,6 @@ function added(histories) {
 }
 
 // Memory, as planned and as used.
-
-const PARTS = [
-  ["process_bytes", "process", "--process"],
-  ["weight_bytes", "weights", "--weights"],
-  ["workspace_bytes", "workspace", "--workspace"],
-  ["reserve_used_bytes", "held by sessions", "--used"],
-  ["reserve_free_bytes", "free, reserved for sessions", "--reserve"],
-  ["cache_used_bytes", "kept prefixes", "--cache-used"],
-  ["cache_free_bytes", "free for cache", "--cache"],
-];
 
 function memoryParts(memories) {
   return PARTS.map(([name, label, colour]) => ({ label, colour, size: sum(memories.map((memory) => memory[name])) }));
@@ -107,7 +49,7 @@ function fillMap(map, parts) {
       const part = element("i");
       part.style.flexGrow = size;
       part.style.background = `var(${colour})`;
-      part.title = `${bytes(size).join(" ")} ${label}`;
+      part.title = `${bytes(size)} ${label}`;
       return part;
     }),
   );
@@ -119,17 +61,11 @@ function memory(workers) {
   const parts = memoryParts(memories);
   const planned = sum(memories.map((each) => each.planned_bytes));
   const known = memories.every((each) => each.resident_bytes !== null);
-  const [amount, unit] = bytes(planned);
+  const [amount, unit] = bytes(planned).split(" ");
   figure("memory", amount, `${unit} planned`);
   fillMap($("memory-map"), parts);
-  $("memory-note").textContent = known ? `${bytes(sum(memories.map((each) => each.resident_bytes))).join(" ")} resident` : "";
-  $("legend").replaceChildren(
-    ...parts.map(({ label, colour, size }) => {
-      const swatch = element("i");
-      swatch.style.background = `var(${colour})`;
-      return element("li", "", swatch, element("b", "", bytes(size).join(" ")), element("span", "", label));
-    }),
-  );
+  $("memory-note").textContent = known ? `${bytes(sum(memories.map((each) => each.resident_bytes)))} resident` : "";
+  $("legend").replaceChildren(...parts.map(({ label, colour, size }) => legendItem(colour, bytes(size), label)));
 }
 
 // Workers, one card each.
@@ -182,61 +118,20 @@ function workers(all) {
 
 // Sessions.
 
-let seen = new Map(); // of each session, its tokens at its ages of the last seconds
-
-// Tokens a second by the worker's own clock, of a session that is busy: drawn, or while it prefills, evaluated.
-function rates(list) {
-  const now = new Map();
-  const found = list.map(({ worker, session }) => {
-    if (session.state !== "decoding" && session.state !== "prefilling") return null;
-    const name = `${worker.name}/${session.id}`;
-    const count = session.state === "decoding" ? session.length : session.evaluated;
-    const points = [...(seen.get(name) || []), { state: session.state, age: session.age_seconds, count }].filter(
-      ({ state, age }) => state === session.state && age > session.age_seconds - RATE_SECONDS,
-    );
-    now.set(name, points);
-    const seconds = session.age_seconds - points[0].age;
-    return seconds > 0 ? (count - points[0].count) / seconds : null;
-  });
-  seen = now;
-  return found;
-}
-
-function bar(session) {
-  const made = element("div", "bar");
-  for (const [count, className] of [[session.length, "waiting"], [session.evaluated, ""]]) {
-    const part = element("i", className);
-    part.style.width = `${(100 * count) / session.context_tokens}%`;
-    made.append(part);
-  }
-  return made;
-}
-
-function row({ worker, session }, rate) {
-  const parent = session.parent ? [element("span", "parent", "fork of ", element("code", "", session.parent))] : [];
-  return element(
-    "tr",
-    session.state,
-    element("td", "name", element("i", "dot"), element("code", "", session.id), ...parent),
-    titled(element("td", "host", worker.told), worker.name),
-    element("td", "state", session.state),
-    element("td", "bar-cell", bar(session)),
-    element("td", "number", `${whole(session.length)} / ${whole(session.context_tokens)}`),
-    element("td", "number", rate === null ? "–" : `${short(rate)} tok/s`),
-    element("td", "number age", duration(session.age_seconds)),
-  );
+function hostedRow({ worker, session }, rate) {
+  return row(session, rate === null ? null : short(rate), titled(element("td", "host", worker.told), worker.name));
 }
 
 function sessions(all, history) {
   const list = all.flatMap((worker) => worker.sessions.list.map((session) => ({ worker, session })));
   list.sort((a, b) => b.session.age_seconds - a.session.age_seconds);
   const shown = list.slice(0, SHOWN_ROWS);
-  const speeds = rates(shown);
+  const speeds = rates(shown.map(({ worker, session }) => [`${worker.name}/${session.id}`, session]));
   const active = sum(all.map((worker) => worker.sessions.active));
   const capacity = sum(all.map((worker) => worker.sessions.capacity));
   figure("session-count", whole(active), `of ${whole(capacity)}`);
   chart("sessions-chart", history.map((point) => Math.min(point.sessions, capacity)), "places", capacity);
-  $("sessions").replaceChildren(...shown.map((each, i) => row(each, speeds[i])));
+  $("sessions").replaceChildren(...shown.map((each, i) => hostedRow(each, speeds[i])));
   $("table").hidden = !active;
   $("no-sessions").hidden = active > 0;
   const cut = active > shown.length ? `the oldest ${whole(shown.length)} of ${whole(active)}; ` : "";
@@ -251,14 +146,6 @@ const NOTICES = {
   unready: "No worker takes sessions yet. The page fills by itself as soon as one has loaded its model.",
   lost: "The gateway does not answer. Asking again every second.",
 };
-
-function phase(name, text) {
-  $("phase").textContent = text || name;
-  $("phase").className = `pill ${name}`;
-  $("notice").hidden = !(name in NOTICES);
-  $("notice").textContent = NOTICES[name] || "";
-  $("main").classList.toggle("stale", name === "lost" || name === "locked");
-}
 
 function common(all, name) {
   const values = new Set(all.map((worker) => worker[name]));
@@ -299,36 +186,4 @@ function draw(live) {
   sessions(told, live.history);
 }
 
-function lock(locked) {
-  $("key-form").hidden = !locked;
-  if (!locked) return;
-  phase("locked");
-  $("key-note").textContent = key ? "The key that was given is not one of its keys." : "";
-}
-
-async function refresh() {
-  try {
-    const answer = await fetch("v1/live", { headers: key ? { Authorization: `Bearer ${key}` } : {}, cache: "no-store" });
-    lock(answer.status === 401);
-    if (answer.ok) draw(await answer.json());
-    else if (answer.status !== 401) phase("lost");
-  } catch {
-    phase("lost");
-  }
-  setTimeout(refresh, PERIOD_MS);
-}
-
-function hint() {
-  const secret = key ? " -H 'authorization: Bearer KEY'" : "";
-  return `curl ${location.origin}/v1/sessions${secret} -H 'content-type: application/json' -d '{"prompt": "Once upon a time"}'`;
-}
-
-$("key-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  key = $("key").value.trim();
-  sessionStorage.setItem("decodepool-key", key);
-  $("hint").textContent = hint();
-});
-$("hint").textContent = hint();
-phase("connecting");
-refresh();
+begin(draw, NOTICES);

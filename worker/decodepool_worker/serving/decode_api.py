@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from aiohttp import web
+from decodepool_web.answers import json_answer
 
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.decoding import fault_of, gathered, joined_text, logprob_of, timed, usage_of
 from decodepool_worker.serving.fields import SamplingFields
-from decodepool_worker.serving.requests import body_of, json_answer, last_event_id, sampling_of
+from decodepool_worker.serving.requests import body_of, last_event_id, sampling_of
 from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.serving.session_bodies import DecodeSession
 from decodepool_worker.serving.sse import event, event_stream

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
 from decodepool_sizing.session_ids import random_of
+from decodepool_web.answers import json_answer
+from decodepool_web.live_page import live_file
 
-from decodepool_worker.serving.requests import json_answer
 from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.sessions.pages import PageCounts, PageUse
 from decodepool_worker.sessions.session import SessionInfo
@@ -22,27 +21,20 @@ SHOWN_PAGES = 8192
 SHOWN_ID_CHARACTERS = 6
 """Of an id's 22 random ones: the 92 bits that stay unsaid are beyond guessing."""
 
-HEADERS = {
-    "Cache-Control": "no-cache",
-    "Content-Security-Policy": "default-src 'self'; img-src data:; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-
 
 async def live_page(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
     """The live page."""
-    return _file("index.html", "text/html")
+    return live_file("decodepool_worker.serving", "index.html", "text/html")
 
 
 async def live_style(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
     """The live page's style."""
-    return _file("live.css", "text/css")
+    return live_file("decodepool_worker.serving", "live.css", "text/css")
 
 
 async def live_script(request: web.Request) -> web.Response:  # noqa: ARG001  a handler takes one
     """The live page's script."""
-    return _file("live.js", "text/javascript")
+    return live_file("decodepool_worker.serving", "live.js", "text/javascript")
 
 
 async def live(request: web.Request) -> web.Response:
@@ -107,12 +99,3 @@ def _session(info: SessionInfo) -> dict[str, Any]:
         "context_tokens": info.context_tokens,
         "age_seconds": info.age_seconds,
     }
-
-
-@cache
-def _text(name: str) -> str:
-    return files("decodepool_worker.serving").joinpath("live", name).read_text(encoding="utf-8")
-
-
-def _file(name: str, content_type: str) -> web.Response:
-    return web.Response(text=_text(name), content_type=content_type, headers=HEADERS)

@@ -1,23 +1,16 @@
-"""Logs on stderr: a line for a person, or one JSON object a line."""
+"""The worker's logs on stderr: a line for a person, which tells how long a request took, or one JSON object a line."""
 
 from __future__ import annotations
 
 import logging
-import sys
 
-from decodepool_sizing.log_lines import JsonLines, fields_of, worth_a_line
+from decodepool_sizing.log_lines import JsonLines, fields_of
+from decodepool_web.logs import PLAIN, log_to_stderr
 
 
 def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
     """Send every log record of this process to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonLines() if as_json else Plain("%(asctime)s %(levelname).1s %(name)s %(message)s", "%H:%M:%S")
-    )
-    handler.addFilter(worth_a_line)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.captureWarnings(capture=True)
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a traceback for each peer that speaks no HTTP
+    log_to_stderr(JsonLines() if as_json else Plain(*PLAIN), level)
 
 
 class Plain(logging.Formatter):

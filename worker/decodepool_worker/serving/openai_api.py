@@ -9,13 +9,14 @@ from typing import Any
 
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.answers import json_answer
 
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.choices import Choice, Order, opened_choices
 from decodepool_worker.serving.decoding import fault_of, gathered, timed, together
 from decodepool_worker.serving.openai_bodies import ChatCompletion, Completion, OpenAIFields
 from decodepool_worker.serving.openai_words import ChatWords, Drawn, Envelope, TextWords, Words, openai_usage
-from decodepool_worker.serving.requests import body_of, json_answer, sampling_of
+from decodepool_worker.serving.requests import body_of, sampling_of
 from decodepool_worker.serving.service import Served, Service, service_of
 from decodepool_worker.serving.sse import DONE, EventStream, data_line, event_stream
 from decodepool_worker.serving.validation import checked_ids

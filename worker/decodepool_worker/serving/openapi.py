@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from decodepool_worker.serving.answers import ErrorAnswer
-from decodepool_worker.serving.routes import Route
+from decodepool_worker.serving.routes import DocumentedRoute
 
 EVENT = {
     "description": "With `stream`: one event. Its data is JSON, or `[DONE]`; docs/api.md says which events there are.",
@@ -24,7 +24,7 @@ EVENT = {
 PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
 
-def document(routes: Sequence[Route], version: str, *, keys: bool) -> dict[str, Any]:
+def document(routes: Sequence[DocumentedRoute], version: str, *, keys: bool) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of these routes; `keys` says whether API keys are asked for."""
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
@@ -38,7 +38,7 @@ def document(routes: Sequence[Route], version: str, *, keys: bool) -> dict[str, 
     }
 
 
-def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
+def _schemas(routes: Iterable[DocumentedRoute]) -> dict[str, Any]:
     models: dict[type[BaseModel], None] = {ErrorAnswer: None}
     for route in routes:
         models.update({model: None for model in (route.body, route.answer) if model})
@@ -49,7 +49,7 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
     return found
 
 
-def _operation(route: Route, *, keys: bool) -> dict[str, Any]:
+def _operation(route: DocumentedRoute, *, keys: bool) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
@@ -70,7 +70,7 @@ def _operation(route: Route, *, keys: bool) -> dict[str, Any]:
     return operation
 
 
-def _success(route: Route) -> dict[str, Any]:
+def _success(route: DocumentedRoute) -> dict[str, Any]:
     plain = {"type": "object"} if route.content_type == "application/json" else {"type": "string"}
     content: dict[str, Any] = {route.content_type: {"schema": _reference(route.answer) if route.answer else plain}}
     if route.streams:
@@ -78,7 +78,7 @@ def _success(route: Route) -> dict[str, Any]:
     return {"description": "Done.", "content": content}
 
 
-def _refusals(route: Route, *, keys: bool) -> dict[str, Any]:
+def _refusals(route: DocumentedRoute, *, keys: bool) -> dict[str, Any]:
     """Return one response a status, each naming the codes that share it."""
     codes = defaultdict(list)
     for code in (*route.refusals, *(("invalid_api_key",) if keys and not route.public else ())):

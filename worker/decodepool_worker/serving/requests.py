@@ -1,9 +1,8 @@
-"""What handlers read from a request, and how they write a whole answer."""
+"""What handlers read from a request."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -13,7 +12,6 @@ from decodepool_sizing.api_errors import ApiError
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.fields import Body, SamplingFields
 from decodepool_worker.serving.service import Phase, service_of
-from decodepool_worker.serving.sse import compact
 from decodepool_worker.serving.validation import checked_ids, read_body
 
 B = TypeVar("B", bound=Body)
@@ -74,11 +72,6 @@ def sampling_of(fields: SamplingFields, base: Sampling, vocabulary_size: int) ->
         checked_ids(bias, vocabulary_size, "logit_bias", keyed=True)
         given["logit_bias"] = tuple(sorted(bias.items()))
     return Sampling(**{**_fields(base), **given})
-
-
-def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Answer with JSON."""
-    return web.Response(text=compact(data), status=status, content_type="application/json", headers=headers)
 
 
 def _fields(sampling: Sampling) -> dict[str, Any]:

@@ -5,11 +5,11 @@ The application and `/openapi.json` read it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
+from decodepool_web.live_page import page_script, page_style
+from decodepool_web.routes import Handler, Route
 
 from decodepool_worker.serving.answers import (
     CancelAnswer,
@@ -55,24 +55,19 @@ from decodepool_worker.serving.sessions_api import (
 from decodepool_worker.serving.text_api import detokenize, tokenize
 from decodepool_worker.serving.worker_api import capacity, healthz, metrics, model, models, openapi_json, readyz
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 BODY = ("invalid_value", "body_too_large", "request_timeout")
 
 
 @dataclass(frozen=True)
-class Route:
-    """One endpoint. Without an `answer` model it answers `content_type` as it is; `public` ones ask for no API key."""
+class DocumentedRoute(Route):
+    """One endpoint as the document tells of it. Without an `answer` model it answers `content_type` as it is."""
 
-    method: str
-    path: str
-    handler: Handler
     answer: type[Answer] | None = None
     body: type[Body] | None = None
     status: int = 200
     streams: bool = False
     content_type: str = "application/json"
     refusals: tuple[str, ...] = ()
-    public: bool = False
 
     @property
     def name(self) -> str:
@@ -85,16 +80,16 @@ class Route:
         return " ".join((self.handler.__doc__ or "").split())
 
 
-def get(path: str, handler: Handler, answer: type[Answer] | None, *refusals: str, **more: Any) -> Route:
+def get(path: str, handler: Handler, answer: type[Answer] | None, *refusals: str, **more: Any) -> DocumentedRoute:
     """Return a route that reads."""
-    return Route("GET", path, handler, answer, refusals=refusals, **more)
+    return DocumentedRoute("GET", path, handler, answer, refusals=refusals, **more)
 
 
 def post(
     path: str, handler: Handler, body: type[Body] | None, answer: type[Answer] | None, *refusals: str, **more: Any
-) -> Route:
+) -> DocumentedRoute:
     """Return a route that takes a body, if it has one, and may refuse it."""
-    return Route("POST", path, handler, answer, body, refusals=(*(BODY if body else ()), *refusals), **more)
+    return DocumentedRoute("POST", path, handler, answer, body, refusals=(*(BODY if body else ()), *refusals), **more)
 
 
 SESSION = ("unknown_session", "session_gone")
@@ -105,11 +100,11 @@ DECODE = ("decode_cancelled", "decode_failed")
 SESSIONS = "/v1/sessions"
 ONE = SESSIONS + "/{id}"
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[DocumentedRoute, ...] = (
     post(SESSIONS, create_session, CreateSession, SessionAnswer, *TEXT, "no_free_session", *SERVING, status=201),
     get(SESSIONS, list_sessions, SessionList, *SERVING),
     get(ONE, get_session, SessionAnswer, *SESSION, *SERVING),
-    Route("DELETE", ONE, close_session, ClosedAnswer, refusals=(*SESSION, *SERVING)),
+    DocumentedRoute("DELETE", ONE, close_session, ClosedAnswer, refusals=(*SESSION, *SERVING)),
     get(ONE + "/tokens", get_tokens, TokensAnswer, *SESSION, *SERVING),
     post(ONE + "/append", append_tokens, AppendTokens, SessionAnswer, *TEXT, *SESSION, "session_busy", *SERVING),
     post(
@@ -137,6 +132,8 @@ ROUTES: tuple[Route, ...] = (
     get("/metrics", metrics, None, content_type="text/plain", public=True),
     get("/openapi.json", openapi_json, None, content_type="application/json", public=True),
     get("/", live_page, None, content_type="text/html", public=True),
+    get("/live/page.css", page_style, None, content_type="text/css", public=True),
+    get("/live/page.js", page_script, None, content_type="text/javascript", public=True),
     get("/live/live.css", live_style, None, content_type="text/css", public=True),
     get("/live/live.js", live_script, None, content_type="text/javascript", public=True),
 )  # fmt: skip

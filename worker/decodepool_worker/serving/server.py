@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from decodepool_sizing.api_keys import LOOK_SECONDS
+from decodepool_web.signals import Signals
 
 from decodepool_worker.serving.application import MAX_BODY_BYTES, build_application
 from decodepool_worker.serving.connections import listening
@@ -56,9 +55,9 @@ async def serve_until_stopped(
 ) -> int:
     """Serve until a signal or a fault; return the exit code. Raises what `load` raises."""
     options = options or ServerOptions()
-    stopping = _Signals(options.lifeline)
+    stopping = Signals(logger, options.lifeline)
     app = build_application(service, max_body_bytes=options.max_body_bytes)
-    beside = [asyncio.create_task(each) for each in (service.history.run(), _follow_keys(service))]
+    beside = [asyncio.create_task(each) for each in (service.history.run(), service.keys.follow())]
     try:
         async with listening(app, service, listener):
             return await _live(service, load, announce, stopping, options)
@@ -69,14 +68,8 @@ async def serve_until_stopped(
         stopping.remove()
 
 
-async def _follow_keys(service: Service) -> None:
-    while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        service.keys.reread()
-
-
 async def _live(
-    service: Service, load: Load, announce: Callable[[Served], None], stopping: _Signals, options: ServerOptions
+    service: Service, load: Load, announce: Callable[[Served], None], stopping: Signals, options: ServerOptions
 ) -> int:
     loading = _on_thread(load)
     if not await _first(loading, stopping.first):
@@ -100,7 +93,7 @@ async def _live(
             await asyncio.to_thread(served.close)
 
 
-async def _drain(service: Service, served: Served, stopping: _Signals, timeout_seconds: float) -> None:
+async def _drain(service: Service, served: Served, stopping: Signals, timeout_seconds: float) -> None:
     """Wait for the streams under way, until the deadline or the second signal."""
     service.phase = Phase.DRAINING
     service.stop_reading()
@@ -124,39 +117,6 @@ async def _fault(service: Service) -> None:
     """Return when the engine has failed."""
     while service.fault is None:  # noqa: ASYNC110  the step loop's thread knows no event of this loop
         await asyncio.sleep(FAULT_POLL_SECONDS)
-
-
-class _Signals:
-    """The first SIGTERM or SIGINT, and the second. A cut lifeline is both at once."""
-
-    def __init__(self, lifeline: int | None = None) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._lifeline = lifeline
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._came)
-        if lifeline is not None:
-            self._loop.add_reader(lifeline, self._orphaned)
-
-    def _came(self) -> None:
-        (self.second if self.first.is_set() else self.first).set()
-
-    def _orphaned(self) -> None:
-        logger.warning("the parent process is gone: ending")
-        self._stop_watching()
-        self.first.set()
-        self.second.set()
-
-    def _stop_watching(self) -> None:
-        if self._lifeline is not None:
-            self._loop.remove_reader(self._lifeline)
-
-    def remove(self) -> None:
-        """Give the signals back."""
-        self._stop_watching()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(number)
 
 
 def _on_thread(load: Load) -> asyncio.Future[Served]:

@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 from aiohttp import web
+from decodepool_web.answers import json_answer
 
 from decodepool_worker.engine.rows import Sampling
-from decodepool_worker.serving.requests import body_of, json_answer, sampling_of
+from decodepool_worker.serving.requests import body_of, sampling_of
 from decodepool_worker.serving.service import Served, service_of
 from decodepool_worker.serving.session_bodies import AppendTokens, CreateSession, ForkSession
 from decodepool_worker.sessions.checks import SEED_LIMIT

@@ -8,20 +8,18 @@ is dropped, which cancels the decode like any other disconnect; what is kept to 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+from decodepool_web.answers import compact
+from decodepool_web.application import ANSWERED
 
 from decodepool_worker.serving.metrics import Metrics
 
 KEEP_ALIVE_SECONDS = 10.0
 STALL_SECONDS = 30.0
-
-ANSWERED = web.RequestKey("answered", bool)
-"""Set on a request whose stream has come to its end."""
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -100,11 +98,6 @@ def event(name: str, data: Mapping[str, Any], event_id: int | None = None) -> st
 def data_line(data: Mapping[str, Any]) -> str:
     """Return one unnamed event, as OpenAI's streams have them."""
     return f"data: {compact(data)}\n\n"
-
-
-def compact(data: Mapping[str, Any]) -> str:
-    """Return JSON without spaces; non-ASCII as it is, since the stream is UTF-8."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 DONE = "data: [DONE]\n\n"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.answers import json_answer
 
-from decodepool_worker.serving.requests import body_of, json_answer
+from decodepool_worker.serving.requests import body_of
 from decodepool_worker.serving.service import service_of
 from decodepool_worker.serving.session_bodies import Detokenize, Tokenize
 from decodepool_worker.serving.validation import checked_ids

@@ -7,10 +7,10 @@ from typing import Any
 
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.answers import json_answer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from decodepool_worker.serving.answers import Bytes
-from decodepool_worker.serving.requests import json_answer
 from decodepool_worker.serving.service import DOCUMENT, STALLED_SECONDS, Phase, Served, service_of
 
 

@@ -1,18 +1,20 @@
-"""Logs on stderr: one JSON object a line, or plain lines for a person."""
+"""Logs on stderr: a line for a person, or one JSON object a line."""
 
 from __future__ import annotations
 
 import logging
 import sys
 
-from decodepool_sizing.log_lines import JsonLines, worth_a_line
+from decodepool_sizing.log_lines import worth_a_line
+
+PLAIN = ("%(asctime)s %(levelname).1s %(name)s %(message)s", "%H:%M:%S")
+"""A line for a person, and its clock."""
 
 
-def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
+def log_to_stderr(formatter: logging.Formatter, level: int = logging.INFO) -> None:
     """Send every log record of this process to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname).1s %(name)s %(message)s", "%H:%M:%S")
-    handler.setFormatter(JsonLines() if as_json else plain)
+    handler.setFormatter(formatter)
     handler.addFilter(worth_a_line)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)

@@ -1,23 +1,35 @@
-"""The listening socket. What is set on it, every accepted connection inherits."""
+"""Sockets: a peer that vanishes without a word is noticed within 30 s.
+
+What is set on a listening socket, every accepted connection inherits.
+"""
 
 from __future__ import annotations
 
 import socket
 from ipaddress import ip_address
 
+BACKLOG = 1024
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)) if hasattr(
     socket, "TCP_KEEPIDLE"
 ) else ()  # fmt: skip
-"""A peer that vanished without a word is found after 30 s: its decode ends and its row is free."""
-
 USER_TIMEOUT_MS = 30_000
-"""The same for one that vanished with data on the way to it."""
 
-BACKLOG = 1024
+
+def set_liveness(made: socket.socket) -> None:
+    """Have the kernel give up a peer that has been silent for 30 s, be there data on the way to it or not."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        made.setsockopt(socket.IPPROTO_TCP, option, value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a bound, listening TCP socket; port 0 takes a free one. Raises `OSError`, naming host and port."""
+    """Return a bound, listening TCP socket; port 0 takes a free one.
+
+    Raises `OSError`, naming host and port, and `UnicodeError` for a host that is no name: a label of it is empty, or
+    too long.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -26,7 +38,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise OSError(f"{host}: {error.strerror}") from None
     made = socket.socket(family, kind, protocol)
     try:
-        _set_options(made)
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        set_liveness(made)
         made.bind(address)
         made.listen(BACKLOG)
     except OSError as error:
@@ -38,16 +52,6 @@ def listening_socket(host: str, port: int) -> socket.socket:
 def inherited_socket(descriptor: int) -> socket.socket:
     """Return the listening socket that the parent process has made and passed on. Raises `OSError` where it is none."""
     return socket.socket(fileno=descriptor)
-
-
-def _set_options(made: socket.socket) -> None:
-    made.setblocking(False)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE:
-        made.setsockopt(socket.IPPROTO_TCP, option, value)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
 
 
 def is_loopback(made: socket.socket) -> bool:

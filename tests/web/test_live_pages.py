@@ -1,0 +1,65 @@
+"""Each live page is a document, a style and a script of its own, over the style and script that both have."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from decodepool_gateway.routes import ROUTES as GATEWAY_ROUTES
+from decodepool_web.live_page import live_text
+from decodepool_worker.serving.routes import ROUTES as WORKER_ROUTES
+
+COMMON = live_text("decodepool_web", "page.js")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a program has of its own."""
+
+    document: str
+    script: str
+    paths: frozenset[str]
+
+
+PAGES = {
+    "worker": Page(
+        live_text("decodepool_worker.serving", "index.html"),
+        live_text("decodepool_worker.serving", "live.js"),
+        frozenset(route.path for route in WORKER_ROUTES),
+    ),
+    "pool": Page(
+        live_text("decodepool_gateway", "index.html"),
+        live_text("decodepool_gateway", "pool.js"),
+        frozenset(route.path for route in GATEWAY_ROUTES),
+    ),
+}
+EACH_PAGE = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+
+
+@EACH_PAGE
+def test_scripts_name_what_the_document_has(page: Page) -> None:
+    scripts = COMMON + page.script
+    used = set(re.findall(r'\$\("([\w-]+)"\)', scripts)) | set(re.findall(r'(?:figure|chart)\("([\w-]+)"', scripts))
+    assert used <= set(re.findall(r'id="([\w-]+)"', page.document))
+
+
+@EACH_PAGE
+def test_a_script_takes_from_the_common_one_what_that_gives_and_uses_it(page: Page) -> None:
+    given = set(re.findall(r"^export (?:async )?(?:function|const|let) ([\w$]+)", COMMON, re.MULTILINE))
+    (names,) = re.findall(r'^import \{ (.+) \} from "\./page\.js";$', page.script, re.MULTILINE)
+    taken = set(names.split(", "))
+    assert taken <= given
+    assert {name for name in taken if page.script.count(name) < 2} == set()
+
+
+@EACH_PAGE
+def test_what_a_document_and_its_script_load_is_served(page: Page) -> None:
+    loaded = {f"/{path}" for path in re.findall(r'(?:href|src)="(live/[^"]+)"', page.document)} | {"/live/page.js"}
+    assert len(loaded) == 4
+    assert loaded <= page.paths
+
+
+@pytest.mark.parametrize("script", [COMMON, *(page.script for page in PAGES.values())], ids=["common", *PAGES])
+def test_text_goes_in_as_text(script: str) -> None:
+    assert "innerHTML" not in script
