@@ -11,7 +11,7 @@ import pytest
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import CHILDREN, POOLS
 from decodepool_operator.names import MANAGER, POOL_LABEL
-from decodepool_operator.planner.state import Decision, Event, Object, Observed, Plan
+from decodepool_operator.planner.state import Decision, Event, Object, Observed, Plan, Reference
 from decodepool_operator.shell.carry_out import Carrier
 from decodepool_operator.shell.events import Recorder
 from decodepool_operator.shell.metrics import Metrics
@@ -162,6 +162,34 @@ def test_a_pool_is_scaled_once_and_told_of_once_while_the_watch_is_silent() -> N
     assert room.writes().count(("scale", "chat")) == room.writes().count(("status", "chat")) == 1
     assert [event["count"] for event in room.api.of("Event")] == [1]
     assert room.status() == {"replicas": 3}
+
+
+WORKERS: Object = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "chat-worker", "namespace": "team"},
+    "spec": {"replicas": 3},
+}
+POD: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "chat-worker-a", "namespace": "team"}}
+ALONE = {
+    "annotate": (Plan(annotate=(("chat-worker-a", {"cost": "1"}),)), ("merge", "chat-worker-a")),
+    "shrink": (Plan(shrink=(Reference("apps/v1", "Deployment", "chat-worker"), 1)), ("merge", "chat-worker")),
+    "apply": (Plan(apply=(WORKERS,)), ("apply", "chat-worker")),
+    "delete": (Plan(delete=(Reference("v1", "Pod", "chat-worker-a"),)), ("delete", "chat-worker-a")),
+    "replicas": (Plan(replicas=2), ("scale", "chat")),
+}
+"""A plan of one kind of write, and that write."""
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_each_kind_of_write_is_done_where_it_is_all_that_a_plan_has(kind: str) -> None:
+    plan, write = ALONE[kind]
+    room = Room(lambda pool, observed, now: plan)
+    for body in (POD, *([] if kind == "apply" else [WORKERS])):
+        room.api.put(body)
+    assert not plan.is_quiet
+    room.look()
+    assert room.writes() == [write]
 
 
 def test_an_object_that_is_not_the_pools_is_left_alone_and_asked_for_until_it_goes() -> None:
