@@ -8,12 +8,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from decodepool_sizing.support import OLDEST_COMPUTE_CAPABILITY
+
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.state import Object
 
 PASSING_TAINTS = "node.kubernetes.io/"
 GPU_TOLERATION: Object = {"key": "nvidia.com/gpu", "operator": "Exists"}
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+SHARED_SUFFIX = "-SHARED"
+"""Of the product's name, where a GPU is shared out."""
+MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
+OLD_MAJORS = tuple(str(major) for major in range(1, int(OLDEST_COMPUTE_CAPABILITY.partition(".")[0])))
+OLD_PRODUCTS = (
+    "Tesla-T4",
+    "Tesla-V100-PCIE-16GB",
+    "Tesla-V100-PCIE-32GB",
+    "Tesla-V100-SXM2-16GB",
+    "Tesla-V100-SXM2-32GB",
+)
+"""As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine."""
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ANY_BUT_OLD: Object = {
+    "matchExpressions": [
+        {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
+        {
+            "key": PRODUCT_LABEL,
+            "operator": "NotIn",
+            "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
+        },
+    ]
+}
+"""The term that keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A
+node without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
+"""
 
 
 def admitted(pool: Pool, nodes: Iterable[Object]) -> list[Object]:
@@ -64,11 +93,37 @@ def affinity(pool: Pool) -> Object:
     return dict(template.affinity) if template and template.affinity else {}
 
 
+def worker_affinity(pool: Pool) -> Object:
+    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that are too old."""
+    return affinity(pool) if pool.kind == "cpu" else off_old_gpus(affinity(pool))
+
+
+def off_old_gpus(given: Object) -> Object:
+    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old."""
+    of_nodes = given.get("nodeAffinity") or {}
+    required = of_nodes.get(REQUIRED)
+    terms = [_narrowed(term) for term in required.get("nodeSelectorTerms") or ()] if required else [ANY_BUT_OLD]
+    return {**given, "nodeAffinity": {**of_nodes, REQUIRED: {**(required or {}), "nodeSelectorTerms": terms}}}
+
+
+def _narrowed(term: Object) -> Object:
+    """Narrow one of the alternatives. An empty one holds for no node, and would for some with an expression in it."""
+    expressions = term.get("matchExpressions") or []
+    if not (expressions or term.get("matchFields")):
+        return term
+    return {**term, "matchExpressions": [*expressions, *ANY_BUT_OLD["matchExpressions"]]}
+
+
 def _selected(pool: Pool, node: Object) -> bool:
     here = labels(node)
     if any(here.get(key) != value for key, value in node_selector(pool).items()):
         return False
-    required = (affinity(pool).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return admits(affinity(pool), node)
+
+
+def admits(given: Object, node: Object) -> bool:
+    """Say whether an affinity admits a node. What it merely prefers keeps a pod off none."""
+    required = (given.get("nodeAffinity") or {}).get(REQUIRED)
     return required is None or any(_term(term, node) for term in required.get("nodeSelectorTerms") or ())
 
 

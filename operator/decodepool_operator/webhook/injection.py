@@ -210,8 +210,10 @@ def _place(spec: Object, pool: Pool) -> None:
     tolerations += [each for each in nodes.tolerations(pool) if each not in tolerations]
     if tolerations:
         spec["tolerations"] = tolerations
-    affinity = nodes.affinity(pool)
-    if affinity and not spec.get("affinity"):
+    affinity = spec.get("affinity") or nodes.affinity(pool)
+    if pool.kind == "cuda":
+        affinity = nodes.off_old_gpus(affinity)
+    if affinity:
         spec["affinity"] = affinity
 
 
