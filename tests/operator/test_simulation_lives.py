@@ -319,6 +319,22 @@ def test_a_spec_that_cannot_fit_leaves_what_runs_alone_until_it_is_suspended() -
     assert ready(here) == ("True", "AllWorkersReady")
 
 
+def test_a_cache_that_is_no_longer_wanted_stays_for_as_long_as_workers_are_made_that_mount_it() -> None:
+    claim = ("PersistentVolumeClaim", "chat-models")
+    model = pool()["spec"]["model"]
+    here = cluster(pool(model={**model, "cache": {"size": "1Gi"}}))
+    here.settle()
+    assert claim in here.objects
+    here.edit(lambda spec: spec.update(model=model, accelerator=TOO_LITTLE))
+    here.settle()
+    assert ready(here) == ("False", "CannotFit")
+    assert claim in here.objects
+    here.edit(lambda spec: spec.update(accelerator={"type": "cpu"}))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert claim not in here.objects
+
+
 def test_a_node_with_a_gpu_too_old_for_the_engine_gets_no_worker_and_what_runs_hears_of_it_in_a_note() -> None:
     old = node("a-before-all-others", TESLA_T4)
     here = Cluster(gpu_pool(accelerator={"type": "nvidia"}, replicas=2), nodes=[old])
