@@ -259,6 +259,18 @@ def test_a_fault_of_the_shell_stops_one_pool_and_is_counted(monkeypatch: pytest.
     assert 'decodepool_operator_reconciles_total{result="failed"} 1.0' in room.metrics.exposition().decode()
 
 
+def test_a_status_that_is_refused_is_a_line_with_the_reason_and_no_fault_of_the_shell(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    room = Room()
+    room.api.refuse("status", "chat", ApiFault(Refusal.UNAVAILABLE, "the API server did not answer: timed out"))
+    assert [room.look() for _ in range(2)] == [Result.FAILED, Result.WRITTEN]
+    assert 'errors_total{reason="APIUnavailable",where="reconcile"} 1.0' in room.metrics.exposition().decode()
+    [record] = [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
+    assert (record.exc_info, record.fields["fault"]) == (None, "the API server did not answer: timed out")  # type: ignore[attr-defined]
+    assert room.status() == {"replicas": 1, "endpoint": ""}
+
+
 def test_a_plan_that_never_settles_does_not_spin() -> None:
     def restless(pool: Object, observed: Observed, now: datetime) -> Plan:
         return Plan(status={"replicas": (pool.get("status") or {}).get("replicas", 0) + 1}, writes_status=True)

@@ -133,6 +133,10 @@ class Reconciler:
         rounds.begin(had_news=self._queue.had_news(key))
         try:
             result, again = await self._look(key)
+        except ApiFault as fault:
+            log.warning("a look at a pool was refused", extra={"fields": {**_fields(key), "fault": fault.message}})
+            self._metrics.errors.labels("reconcile", fault.refusal.value).inc()
+            result, again = Result.FAILED, None
         except Exception:
             log.exception("a look at a pool failed", extra={"fields": _fields(key)})
             self._metrics.errors.labels("reconcile", "Unexpected").inc()
