@@ -180,7 +180,8 @@ def test_a_smaller_gpu_that_no_label_tells_apart_is_planned_for_and_its_going_ch
     site.make("chat")
     site.wait_ready("chat")
     site.nodes.add("shared", {GPU: 2}, discovered("NVIDIA-L40S-SHARED", 46068, **{f"{GPU}.replicas": "2"}))
-    until(lambda: site.status("chat")["plan"]["deviceBytes"] == 23034 << 20, "the plan for the smaller")
+    site.wait("chat", "CapacityPlanned", "Planned", "planned for NVIDIA-L40S-SHARED")
+    assert site.status("chat")["plan"]["deviceBytes"] == 23034 << 20
     site.wait_ready("chat")
     site.nodes.alive.discard("shared")
     site.plane.cluster.kubectl("delete", "node", "shared")
