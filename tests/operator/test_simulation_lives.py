@@ -376,6 +376,12 @@ def test_a_node_with_a_smaller_gpu_that_joins_a_pool_that_runs_gets_no_worker_an
     assert names(here.ready_workers()) == running
     assert without_messages(here.status) == without_messages(before)
     assert here.condition("CapacityPlanned")["message"].endswith("; left out: NVIDIA-TINY (smaller than planned for)")
+    here.edit(lambda spec: spec.update(template={"resources": {"limits": {"cpu": "much"}}}))
+    here.settle()
+    assert ready(here) == ("False", "InvalidResources")
+    here.edit(lambda spec: spec.pop("template"))
+    here.settle()
+    assert names(here.ready_workers()) == running, "what was refused for a while is planned as before"
     here.edit(rolls)
     here.settle()
     assert {pod["metadata"]["node"] for pod in here.workers()} == {"z"}
