@@ -18,6 +18,7 @@ from typing import Any
 
 from decodepool_operator import times
 from decodepool_operator.planner.differences import APPLIED
+from decodepool_operator.planner.nodes import admits
 from decodepool_operator.planner.objects.common import template_digest
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.state import (
@@ -360,7 +361,10 @@ class Cluster:
             if pod["status"]["phase"] != "Pending" or "node" in pod["metadata"] or is_going(pod):
                 continue
             needs = gpus_of(pod)
-            free = [node for node in self.nodes if self._free(node) >= needs] if needs else [None]
+            wants = pod["spec"].get("affinity") or {}
+            free = (
+                [node for node in self.nodes if self._free(node) >= needs and admits(wants, node)] if needs else [None]
+            )
             if not free or self.unschedulable:
                 message = (
                     self.unschedulable

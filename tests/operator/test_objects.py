@@ -8,6 +8,7 @@ import pytest
 from decodepool_operator.names import WORKER
 from decodepool_operator.planner.capacity import Capacity, find_capacity
 from decodepool_operator.planner.differences import needs_writing, stamped
+from decodepool_operator.planner.nodes import worker_affinity
 from decodepool_operator.planner.objects.access import accounts
 from decodepool_operator.planner.objects.common import STOP_DELAY_SECONDS, STOP_MARGIN_SECONDS, TEMPLATE
 from decodepool_operator.planner.objects.gateway import RESOURCES, gateway_deployment, gateway_template
@@ -404,3 +405,5 @@ def test_the_reader_goes_where_a_worker_would() -> None:
     assert (pod["nodeSelector"], pod["tolerations"]) == ({"zone": "a"}, [{"operator": "Exists"}])
     assert pod["containers"][0]["command"][-1] == "/models/b.gguf"
     assert pod["restartPolicy"] == "Never"
+    of_gpus = read_pool(gpu_pool(model={"source": SOURCES["hostPath"]}))
+    assert reader_job(of_gpus, IMAGES)["spec"]["template"]["spec"]["affinity"] == worker_affinity(of_gpus)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from decodepool_operator.planner.decisions import MOST_PARTS, changed_parts
+from decodepool_operator.planner.nodes import REQUIRED
 from decodepool_operator.planner.state import Object
 
-from tests.operator.lives import TOO_LITTLE, names, rolls
-from tests.operator.pools import cluster, pool, those_that
+from tests.operator.lives import TOO_LITTLE, names, ready, rolls
+from tests.operator.pools import cluster, gpu_pool, node, pool, those_that
 from tests.operator.simulation import Cluster, Fate
 
 SCALING = {"minReplicas": 1, "maxReplicas": 5, "targetUtilizationPercent": 50, "scaleDownDelaySeconds": 60}
@@ -57,6 +58,50 @@ def test_a_rollout_never_says_a_value() -> None:
     assert told(here, "rollout") == [
         "workers: generation 2: spec.containers[decodepool].env[B], spec.containers[decodepool].env[TOKEN].value"
     ]
+
+
+ZONES: list[Object] = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [each]}]} for each in "ab"]
+NAMELESS: dict[str, tuple[Object, Object, str]] = {
+    "tolerations": ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, "spec.tolerations"),
+    "spread": (
+        {"topologySpreadConstraints": [{"maxSkew": 1}]},
+        {"topologySpreadConstraints": [{"maxSkew": 2}]},
+        "spec.topologySpreadConstraints",
+    ),
+    "nodes": (
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ZONES[:1]}}}},
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ZONES}}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+    ),
+}
+"""Templates before and after, that differ in a list whose items have no names, and what is told of that."""
+
+
+@pytest.mark.parametrize("case", NAMELESS)
+def test_a_rollout_for_a_list_without_names_is_told_and_done(case: str) -> None:
+    before, after, told_of = NAMELESS[case]
+    here = settled(template=before)
+    here.edit(lambda spec: spec.update(template=after))
+    here.settle()
+    assert [each for each in told(here, "rollout") if "workers" in each] == [f"workers: generation 2: {told_of}"]
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_toleration_is_given_to_a_gpu_pool_that_runs() -> None:
+    here = cluster(gpu_pool(), nodes=[node("a")])
+    here.settle()
+    here.edit(lambda spec: spec.update(template={"tolerations": [{"key": "team", "operator": "Exists"}]}))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert {"key": "team", "operator": "Exists"} in here.ready_workers()[0]["spec"]["tolerations"]
+
+
+def test_a_policy_that_somebody_opened_is_closed_again() -> None:
+    here = settled()
+    here.objects["NetworkPolicy", "chat-worker"]["spec"]["ingress"] = [{"from": [{"podSelector": {}}]}]
+    here.settle()
+    assert told(here, "repair") == ["NetworkPolicy chat-worker was changed by somebody: spec.ingress"]
+    assert here.objects["NetworkPolicy", "chat-worker"]["spec"]["ingress"][0]["ports"]
 
 
 def test_what_somebody_else_changed_is_told_by_name() -> None:

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 from decodepool_operator.planner.devices import Device, Refused, find_device
+from decodepool_operator.planner.nodes import OLD_PRODUCTS, admits, off_other_gpus, worker_affinity
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.state import Object
 from decodepool_sizing.gpu_names import find_gpu
+from decodepool_sizing.gpus import GPUS
+from decodepool_sizing.support import gpu_refusals
 
-from tests.operator.pools import gpu_pool, node
+from tests.operator.pools import gpu_pool, node, pool
 
 MEMORY, PRODUCT = "nvidia.com/gpu.memory", "nvidia.com/gpu.product"
 SMALL = node("small", {MEMORY: "24576", PRODUCT: "NVIDIA-A30", "zone": "a"})
@@ -186,20 +189,46 @@ def test_an_operator_that_may_not_list_nodes_says_so() -> None:
     assert isinstance(found(None, memory="24Gi"), Device)
 
 
-def test_a_small_node_that_comes_changes_the_plan_and_its_going_does_not_change_it_back() -> None:
+def planned(device: Device) -> Object:
+    """The status of a pool that was planned for a device."""
+    told = f"{device.memory.name} ({device.told_by})"
+    return {"plan": {"deviceBytes": device.memory.memory_bytes, "placement": device.placement, "device": told}}
+
+
+def test_a_plan_outlives_the_node_that_decided_it() -> None:
     before = found([LARGE, SMALL])
-    status = {
-        "plan": {
-            "deviceBytes": before.memory.memory_bytes,
-            "placement": before.placement,
-            "device": "NVIDIA-A30 (node labels)",
-        }
-    }
-    assert found([LARGE], status=status) == before
-    assert found([], status=status) == before
-    assert found(None, status=status) == before
-    smaller = node("smaller", {MEMORY: "16384"})
-    assert found([LARGE, smaller], status=status).memory.memory_bytes == 16 * GIB
+    for nodes in ([LARGE], [], None):
+        assert found(nodes, status=planned(before)) == before
+
+
+SMALLER = node("smaller", {MEMORY: "16384", PRODUCT: "NVIDIA-X1"})
+NOT_KEPT_OFF = {
+    "told by its product alone": node("a10", {PRODUCT: "NVIDIA-A10"}),
+    "shared": node("shared", {MEMORY: "40960", "nvidia.com/gpu.replicas": "2"}, gpus=2),
+}
+
+
+@pytest.mark.parametrize("nodes", [[SMALL, SMALLER], [LARGE, SMALLER], [SMALLER]], ids=["beside", "later", "alone"])
+def test_a_smaller_node_that_comes_changes_no_plan_and_is_left_out(nodes: list[Object]) -> None:
+    before = found([LARGE, SMALL])
+    after = found(nodes, status=planned(before))
+    assert (after.memory, after.left_out) == (before.memory, ("NVIDIA-X1 (smaller than planned for)",))
+    affinity = worker_affinity(read_pool(gpu_pool()), after.least_mebibytes)
+    assert [admits(affinity, each) for each in (SMALLER, SMALL, LARGE, node("untold"))] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("case", NOT_KEPT_OFF)
+def test_one_that_a_worker_may_be_put_on_all_the_same_changes_the_plan(case: str) -> None:
+    after = found([LARGE, SMALL, NOT_KEPT_OFF[case]], status=planned(found([LARGE, SMALL])))
+    assert after.memory.memory_bytes < 24_576 << 20
+    assert after.left_out == ()
+
+
+def test_slices_and_what_the_spec_says_ask_no_memory_of_a_node() -> None:
+    mig = node("mig", {f"{SLICE}.memory": "9856"}, resource=SLICE)
+    assert found([mig], resource=SLICE).least_mebibytes is None
+    assert found([LARGE], memory="24Gi").least_mebibytes is None
+    assert found([LARGE]).least_mebibytes == 81_559
 
 
 def test_another_selector_forgets_the_small_node() -> None:
@@ -214,21 +243,22 @@ def test_a_worker_runs_on_one_device() -> None:
 
 
 T4 = node("old", {MEMORY: "15360", PRODUCT: "Tesla-T4", "zone": "c"})
+OLD_T4 = "Tesla-T4 (older than compute capability 8.0)"
 CAPABILITY_MAJOR = "nvidia.com/gpu.compute.major"
 UNNAMED = {MEMORY: "24576", CAPABILITY_MAJOR: "7", "nvidia.com/gpu.compute.minor": "5"}
 TOO_OLD: dict[str, tuple[list[Object] | None, Object, str]] = {
     "the product that is asked for": (None, {"product": "Tesla-T4"}, "accelerator.product: T4: "),
     "the same, whatever its memory": ([], {"product": "NVIDIA-V100", "memory": "80Gi"}, "V100 16GB: "),
     "a shared one": ([], {"product": "Tesla-T4-SHARED"}, "accelerator.product: T4: "),
-    "one of the nodes that the pool admits": ([LARGE, T4], {}, "node old, which the pool admits, has a Tesla-T4: "),
-    "the same, whatever memory is told": ([LARGE, T4], {"memory": "24Gi"}, "has a Tesla-T4: "),
-    "a node whose labels have the capability": ([node("new", UNNAMED)], {}, "has a nvidia.com/gpu: "),
+    "all that the nodes have": ([T4, node("cpu", gpus=0)], {}, "has another GPU than node old's Tesla-T4: "),
+    "the same, whatever memory is told": ([T4], {"memory": "24Gi"}, "has another GPU than node old's Tesla-T4: "),
+    "all that they have, by their labels": ([node("new", UNNAMED)], {}, "node new's nvidia.com/gpu: "),
 }
 """Nodes, the pool's accelerator, and how the sentence begins."""
 
 
 @pytest.mark.parametrize("case", TOO_OLD)
-def test_a_gpu_older_than_the_engines_oldest_is_refused(case: str) -> None:
+def test_where_there_is_no_gpu_but_older_than_the_engines_oldest_it_is_refused(case: str) -> None:
     seen, accelerator, words = TOO_OLD[case]
     refused = found(seen, **accelerator)
     assert isinstance(refused, Refused)
@@ -238,31 +268,94 @@ def test_a_gpu_older_than_the_engines_oldest_is_refused(case: str) -> None:
     assert "the CUDA engine runs on 8.0 and later ones" in refused.message
 
 
-def test_the_refusal_names_the_first_node_and_a_product_that_would_do_in_whatever_order_nodes_are_listed() -> None:
-    new = [node(name, {MEMORY: "143771", PRODUCT: "NVIDIA-H200"}) for name in ("a", "z")]
-    seen = [*new, T4, node("older", {PRODUCT: "Tesla-T4"}), node("x", {PRODUCT: "NVIDIA-X1"})]
-    messages = {found(each).message for each in (seen, seen[::-1])}
-    assert len(messages) == 1
-    assert messages.pop().endswith(
-        "; accelerator.product, such as NVIDIA-H200, or template.nodeSelector keeps workers off it"
-    )
-    assert found([T4]).message.endswith("; accelerator.product or template.nodeSelector keeps workers off it")
+def test_the_refusal_names_the_first_node_in_whatever_order_nodes_are_listed() -> None:
+    seen = [node("older", {PRODUCT: "Tesla-T4"}), T4, node("oldest", {PRODUCT: "Tesla-V100-SXM2-16GB"})]
+    assert found(seen) == found(seen[::-1])
+    assert "node old's" in found(seen).message
 
 
-NOT_REFUSED: dict[str, tuple[list[Object], Object | None, Object, int]] = {
-    "kept off by a selector": ([LARGE, T4], ADMITS_ONLY_LARGE["selector"], {}, 81_559),
-    "kept off by the product": ([LARGE, T4], None, {"product": "NVIDIA-H100-80GB-HBM3"}, 81_559),
+PLANS: dict[str, tuple[list[Object], Object | None, Object, int, tuple[str, ...]]] = {
+    "beside a newer one": ([LARGE, T4], None, {}, 81_559, (OLD_T4,)),
+    "beside one whose memory is told": ([LARGE, T4], None, {"memory": "24Gi"}, 24_576, (OLD_T4,)),
+    "kept off by a selector": ([LARGE, T4], ADMITS_ONLY_LARGE["selector"], {}, 81_559, ()),
+    "kept off by the product": ([LARGE, T4], None, {"product": "NVIDIA-H100-80GB-HBM3"}, 81_559, ()),
     "sliced, which the old one is not": ([T4, node("mig", {f"{SLICE}.memory": "9856"}, resource=SLICE)], None,
-        {"resource": SLICE}, 9856),
-    "of the oldest that is run": ([node("a", {PRODUCT: "NVIDIA-A30"})], None, {}, find_gpu("A30").memory_mib),
+        {"resource": SLICE}, 9856, ()),
+    "of the oldest that is run": ([node("a", {PRODUCT: "NVIDIA-A30"})], None, {}, find_gpu("A30").memory_mib, ()),
     "its labels outdo its name": (
-        [node("b", {**UNNAMED, PRODUCT: "Tesla-T4", CAPABILITY_MAJOR: "9"})], None, {}, 24_576),
-    "not known by name": ([node("c", {MEMORY: "9000", PRODUCT: "NVIDIA-X1"})], None, {}, 9_000),
+        [node("b", {**UNNAMED, PRODUCT: "Tesla-T4", CAPABILITY_MAJOR: "9"})], None, {}, 24_576, ()),
+    "not known by name": ([node("c", {MEMORY: "9000", PRODUCT: "NVIDIA-X1"})], None, {}, 9_000, ()),
 }  # fmt: skip
-"""Nodes, the pool's template and accelerator, and the MiB that are planned."""
+"""Nodes, the pool's template and accelerator, the MiB that are planned, and the products that are left out."""
 
 
-@pytest.mark.parametrize("case", NOT_REFUSED)
-def test_a_gpu_that_no_worker_can_get_or_that_is_new_enough_is_not(case: str) -> None:
-    seen, template, accelerator, planned = NOT_REFUSED[case]
-    assert mebibytes(seen, template, **accelerator) == planned
+@pytest.mark.parametrize("case", PLANS)
+def test_a_pool_is_planned_by_the_gpus_that_serve_and_older_ones_are_left_out(case: str) -> None:
+    seen, template, accelerator, memory_mebibytes, left_out = PLANS[case]
+    device = found(seen, template, **accelerator)
+    assert isinstance(device, Device), device
+    assert (device.memory.memory_bytes >> 20, device.left_out) == (memory_mebibytes, left_out)
+
+
+@pytest.mark.parametrize("accelerator", [{}, {"memory": "24Gi"}], ids=["by its nodes", "by its spec"])
+def test_a_plan_outlives_the_last_gpu_that_serves_for_as_long_as_the_pool_asks_for_the_same_nodes(
+    accelerator: Object,
+) -> None:
+    before = found([LARGE], **accelerator)
+    after = found([T4], status=planned(before), **accelerator)
+    assert (after.memory.memory_bytes, after.left_out) == (before.memory.memory_bytes, (OLD_T4,))
+    only_old = {"nodeSelector": {"zone": "c"}}
+    assert found([LARGE, T4], only_old, planned(before), **accelerator).reason == "UnsupportedGPU"
+
+
+def test_memory_that_the_spec_no_longer_says_is_not_taken_for_that_of_nodes() -> None:
+    told = found([LARGE], memory="24Gi")
+    assert found([LARGE], status=planned(told)).memory.memory_bytes >> 20 == 81_559
+
+
+OFF = {
+    "by the label of its capability": {CAPABILITY_MAJOR: "7", "nvidia.com/gpu.compute.minor": "5"},
+    **{name: {PRODUCT: name} for name in OLD_PRODUCTS},
+    "a shared one": {PRODUCT: "Tesla-T4-SHARED"},
+}
+ON = {
+    "a node without labels": {},
+    "the oldest that is run": {CAPABILITY_MAJOR: "8", "nvidia.com/gpu.compute.minor": "0"},
+    "two digits": {CAPABILITY_MAJOR: "10"},
+    "by its product": {PRODUCT: "NVIDIA-H200"},
+}
+
+
+AFFINITIES: dict[str, Object | None] = {
+    "nothing": None,
+    "a label": affine({"key": "zone", "operator": "DoesNotExist"}),
+    "a name": affine(fields=[{"key": "metadata.name", "operator": "In", "values": ["n"]}]),
+}
+
+
+@pytest.mark.parametrize("template", AFFINITIES.values(), ids=AFFINITIES)
+def test_workers_are_kept_off_gpus_that_are_too_old_whatever_the_template_asks(template: Object | None) -> None:
+    affinity = worker_affinity(read_pool(gpu_pool(template=template)))
+    assert not [case for case, labels in OFF.items() if admits(affinity, node("n", labels))]
+    assert [case for case, labels in ON.items() if admits(affinity, node("n", labels))] == list(ON)
+
+
+def test_an_affinity_keeps_all_that_it_says_beside() -> None:
+    empty: Object = {"matchExpressions": [], "matchFields": []}
+    given: Object = {
+        "podAntiAffinity": {"x": 1},
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}],
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty]},
+        },
+    }
+    assert off_other_gpus(given) == given, "a term that admits no node goes on admitting none"
+
+
+def test_workers_on_cpus_have_the_templates_affinity_and_no_more() -> None:
+    assert worker_affinity(read_pool(pool())) == {}
+
+
+def test_the_products_that_workers_are_kept_off_are_all_that_are_known_to_be_too_old() -> None:
+    known = {find_gpu(name).name for name in OLD_PRODUCTS}
+    assert known == {gpu.name for gpu in GPUS if gpu_refusals(gpu.compute_capability)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from decodepool_operator.planner.conditions import TYPES
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.resolution import source_key
 from decodepool_operator.planner.state import Object
@@ -106,12 +107,30 @@ accelerators = st.sampled_from([
 @example(spec={"template": {"resources": {"limits": {"memory": None}}}}, accelerator={"type": "cpu"})
 @example(spec={"template": {"affinity": {"nodeAffinity": "x"}}}, accelerator={"type": "nvidia"})
 def test_no_spec_breaks_the_planner(spec: Object, accelerator: Object) -> None:
-    raw = pool(**{**spec, "accelerator": accelerator})
-    raw["status"] = {"model": {"source": source_key(raw), "facts": facts().to_json()}}
+    raw = known(pool(**{**spec, "accelerator": accelerator}))
     found = plan(raw, observed(raw, nodes=NODES), START)
     ready = next(each for each in found.status["conditions"] if each["type"] == "Ready")
     assert ready["observedGeneration"] == raw["metadata"]["generation"]
     assert found.status["observedGeneration"] == raw["metadata"]["generation"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(before=specs, after=specs, accelerator=accelerators)
+@example(
+    before={"template": {"tolerations": [{"key": "a"}]}},
+    after={"template": {"tolerations": [{"key": "b"}]}},
+    accelerator={"type": "cpu"},
+)
+def test_no_edit_breaks_the_planner(before: Object, after: Object, accelerator: Object) -> None:
+    first, second = (known(pool(**{**spec, "accelerator": accelerator})) for spec in (before, after))
+    made = plan(first, observed(first, nodes=NODES), START).apply
+    found = plan(second, observed(second, nodes=NODES, children=made), START)
+    assert {each["type"] for each in found.status["conditions"]} == set(TYPES)
+
+
+def known(raw: Object) -> Object:
+    """A pool whose model has been read."""
+    return {**raw, "status": {"model": {"source": source_key(raw), "facts": facts().to_json()}}}
 
 
 ODD: dict[str, Object] = {

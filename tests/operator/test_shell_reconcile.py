@@ -11,7 +11,7 @@ import pytest
 from decodepool_operator.api.faults import ApiFault, Refusal
 from decodepool_operator.api.kinds import CHILDREN, POOLS
 from decodepool_operator.names import MANAGER, POOL_LABEL
-from decodepool_operator.planner.state import Decision, Event, Object, Observed, Plan
+from decodepool_operator.planner.state import Decision, Event, Object, Observed, Plan, Reference
 from decodepool_operator.shell.carry_out import Carrier
 from decodepool_operator.shell.events import Recorder
 from decodepool_operator.shell.metrics import Metrics
@@ -164,6 +164,34 @@ def test_a_pool_is_scaled_once_and_told_of_once_while_the_watch_is_silent() -> N
     assert room.status() == {"replicas": 3}
 
 
+WORKERS: Object = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "chat-worker", "namespace": "team"},
+    "spec": {"replicas": 3},
+}
+POD: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "chat-worker-a", "namespace": "team"}}
+ALONE = {
+    "annotate": (Plan(annotate=(("chat-worker-a", {"cost": "1"}),)), ("merge", "chat-worker-a")),
+    "shrink": (Plan(shrink=(Reference("apps/v1", "Deployment", "chat-worker"), 1)), ("merge", "chat-worker")),
+    "apply": (Plan(apply=(WORKERS,)), ("apply", "chat-worker")),
+    "delete": (Plan(delete=(Reference("v1", "Pod", "chat-worker-a"),)), ("delete", "chat-worker-a")),
+    "replicas": (Plan(replicas=2), ("scale", "chat")),
+}
+"""A plan of one kind of write, and that write."""
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_each_kind_of_write_is_done_where_it_is_all_that_a_plan_has(kind: str) -> None:
+    plan, write = ALONE[kind]
+    room = Room(lambda pool, observed, now: plan)
+    for body in (POD, *([] if kind == "apply" else [WORKERS])):
+        room.api.put(body)
+    assert not plan.is_quiet
+    room.look()
+    assert room.writes() == [write]
+
+
 def test_an_object_that_is_not_the_pools_is_left_alone_and_asked_for_until_it_goes() -> None:
     room = Room()
     stranger = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "chat", "namespace": "team"}, "spec": {}}
@@ -229,6 +257,18 @@ def test_a_fault_of_the_shell_stops_one_pool_and_is_counted(monkeypatch: pytest.
     monkeypatch.setattr(room.world, "observe", broken)
     assert room.look() is Result.FAILED
     assert 'decodepool_operator_reconciles_total{result="failed"} 1.0' in room.metrics.exposition().decode()
+
+
+def test_a_status_that_is_refused_is_a_line_with_the_reason_and_no_fault_of_the_shell(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    room = Room()
+    room.api.refuse("status", "chat", ApiFault(Refusal.UNAVAILABLE, "the API server did not answer: timed out"))
+    assert [room.look() for _ in range(2)] == [Result.FAILED, Result.WRITTEN]
+    assert 'errors_total{reason="APIUnavailable",where="reconcile"} 1.0' in room.metrics.exposition().decode()
+    [record] = [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
+    assert (record.exc_info, record.fields["fault"]) == (None, "the API server did not answer: timed out")  # type: ignore[attr-defined]
+    assert room.status() == {"replicas": 1, "endpoint": ""}
 
 
 def test_a_plan_that_never_settles_does_not_spin() -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from decodepool_operator import times
 from decodepool_operator.planner.plan import plan
+from decodepool_operator.planner.state import Object
 
 from tests.operator.lives import TOO_LITTLE, names, ready, require, rolls
 from tests.operator.pools import (
@@ -318,18 +319,74 @@ def test_a_spec_that_cannot_fit_leaves_what_runs_alone_until_it_is_suspended() -
     assert ready(here) == ("True", "AllWorkersReady")
 
 
-def test_a_node_with_a_gpu_too_old_for_the_engine_keeps_new_pods_away_and_leaves_what_runs() -> None:
-    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}), nodes=[node("old", TESLA_T4)])
+def test_a_cache_that_is_no_longer_wanted_stays_for_as_long_as_workers_are_made_that_mount_it() -> None:
+    claim = ("PersistentVolumeClaim", "chat-models")
+    model = pool()["spec"]["model"]
+    here = cluster(pool(model={**model, "cache": {"size": "1Gi"}}))
+    here.settle()
+    assert claim in here.objects
+    here.edit(lambda spec: spec.update(model=model, accelerator=TOO_LITTLE))
+    here.settle()
+    assert ready(here) == ("False", "CannotFit")
+    assert claim in here.objects
+    here.edit(lambda spec: spec.update(accelerator={"type": "cpu"}))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert claim not in here.objects
+
+
+def test_a_node_with_a_gpu_too_old_for_the_engine_gets_no_worker_and_what_runs_hears_of_it_in_a_note() -> None:
+    old = node("a-before-all-others", TESLA_T4)
+    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}, replicas=2), nodes=[old])
     here.resolution = resolved(here.pool)
     here.settle()
     assert ready(here) == ("False", "UnsupportedGPU")
-    assert "node old" in here.condition("CapacityPlanned")["message"]
+    assert "node a-before-all-others" in here.condition("CapacityPlanned")["message"]
     assert not here.pods
-    here.nodes = [node("new", {"nvidia.com/gpu.memory": "81559"})]
+    new = node("new", {"nvidia.com/gpu.memory": "81559"}, gpus=2)
+    here.nodes = [new]
     here.settle()
-    running = names(here.ready_workers())
+    running, before, events = names(here.ready_workers()), here.status, len(here.events)
     assert ready(here) == ("True", "AllWorkersReady")
-    here.nodes = [*here.nodes, node("old", TESLA_T4)]
+    here.nodes = [old, new]
     here.settle()
-    assert ready(here) == ("False", "UnsupportedGPU")
     assert names(here.ready_workers()) == running
+    assert here.condition("CapacityPlanned")["message"].endswith(
+        "; left out: Tesla-T4 (older than compute capability 8.0)"
+    )
+    assert without_messages(here.status) == without_messages(before)
+    assert len(here.events) == events
+    here.edit(lambda spec: spec.update(contextTokens=256))
+    here.settle()
+    assert {pod["metadata"]["node"] for pod in here.workers()} == {"new"}
+    here.nodes = [old]
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+
+
+def test_a_node_with_a_smaller_gpu_that_joins_a_pool_that_runs_gets_no_worker_and_replaces_none() -> None:
+    large = node("z", {"nvidia.com/gpu.memory": "81559"})
+    small = node("a", {"nvidia.com/gpu.memory": "700", "nvidia.com/gpu.product": "NVIDIA-TINY"})
+    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}), nodes=[large])
+    here.resolution = resolved(here.pool)
+    here.settle()
+    running, before = names(here.ready_workers()), here.status
+    here.nodes = [small, large]
+    here.settle()
+    assert names(here.ready_workers()) == running
+    assert without_messages(here.status) == without_messages(before)
+    assert here.condition("CapacityPlanned")["message"].endswith("; left out: NVIDIA-TINY (smaller than planned for)")
+    here.edit(lambda spec: spec.update(template={"resources": {"limits": {"cpu": "much"}}}))
+    here.settle()
+    assert ready(here) == ("False", "InvalidResources")
+    here.edit(lambda spec: spec.pop("template"))
+    here.settle()
+    assert names(here.ready_workers()) == running, "what was refused for a while is planned as before"
+    here.edit(rolls)
+    here.settle()
+    assert {pod["metadata"]["node"] for pod in here.workers()} == {"z"}
+
+
+def without_messages(status: Object) -> Object:
+    conditions = [{key: told for key, told in each.items() if key != "message"} for each in status["conditions"]]
+    return {**status, "conditions": conditions}

@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from decodepool_operator.planner.nodes import admits
 from decodepool_operator.planner.resolution import source_key
 from decodepool_operator.planner.state import Object
 from decodepool_operator.webhook.injection import DRAIN_SECONDS, Denied, Injected, inject
 
-from tests.operator.pools import facts, gpu_pool, host_path_pool, pool
+from tests.operator.pools import facts, gpu_pool, host_path_pool, node, pool
 from tests.operator.simulation import IMAGES
 
 
@@ -24,9 +25,9 @@ def known(raw: Object) -> Object:
     return {**raw, "status": {"model": {"source": source_key(raw), "facts": facts().to_json()}}}
 
 
-def injected(pod: Object, raw: Object | None = None) -> Object:
+def injected(pod: Object, raw: Object | None = None, nodes: tuple[Object, ...] = ()) -> Object:
     """The pod as the API server makes it of the patch."""
-    outcome = inject(pod, known(host_path_pool()) if raw is None else raw, IMAGES, ())
+    outcome = inject(pod, known(host_path_pool()) if raw is None else raw, IMAGES, nodes)
     assert isinstance(outcome, Injected), outcome
     made = copy.deepcopy(pod)
     for operation in outcome.patch:
@@ -202,3 +203,22 @@ def test_the_pod_that_was_given_is_not_changed() -> None:
     before = copy.deepcopy(pod)
     inject(pod, known(host_path_pool()), IMAGES, ())
     assert pod == before
+
+
+@pytest.mark.parametrize("zone", [None, "a"], ids=["no affinity of its own", "one of its own"])
+def test_the_pod_is_kept_off_gpus_that_are_too_old_beside_what_it_asks_itself(zone: str | None) -> None:
+    own = {"key": "zone", "operator": "In", "values": [zone]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [own]}]}
+    affinity = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+    made = injected(app(**(affinity if zone else {})), known(gpu_pool()))["spec"]["affinity"]
+    here = {"zone": "a"}
+    assert admits(made, node("new", here))
+    assert not admits(made, node("old", {**here, "nvidia.com/gpu.compute.major": "7"}))
+    assert admits(made, node("elsewhere", {})) is (zone is None)
+
+
+def test_the_pod_is_kept_off_gpus_that_are_smaller_than_what_nodes_decided() -> None:
+    memory = "nvidia.com/gpu.memory"
+    large = node("large", {memory: "81559"})
+    made = injected(app(), known(gpu_pool(accelerator={"type": "nvidia"})), (large,))["spec"]["affinity"]
+    assert [admits(made, each) for each in (large, node("small", {memory: "24576"}))] == [True, False]

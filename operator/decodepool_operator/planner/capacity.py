@@ -34,7 +34,8 @@ MEBIBYTE = 1 << 20
 class Capacity:
     """A plan that fits. `memory_bytes` is what a worker is told to use; `pod_bytes`, its pod's request and limit.
 
-    `resource` is what it asks Kubernetes for, None on CPUs; `device` is for people. `placement` as in `Device`.
+    `resource` is what it asks Kubernetes for, None on CPUs; `device` is for people. `placement`,
+    `least_mebibytes` and `left_out` as in `Device`.
     """
 
     plan: CapacityPlan
@@ -43,6 +44,8 @@ class Capacity:
     resource: str | None
     device: str
     placement: str | None = None
+    least_mebibytes: int | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def planned_for(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:
@@ -88,6 +91,8 @@ def _on_gpu(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> C
         resource=resource_of(pool),
         device=f"{device.memory.name} ({device.told_by})",
         placement=device.placement,
+        least_mebibytes=device.least_mebibytes,
+        left_out=device.left_out,
     )
 
 

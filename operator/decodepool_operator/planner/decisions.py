@@ -123,7 +123,14 @@ def _listed(wanted: list[Any], live: list[Any], path: str) -> Iterator[str]:
         there = {each.get("name"): each for each in live if isinstance(each, dict)}
         for each in wanted:
             yield from _differences(each, there.get(each["name"]), f"{path}[{each['name']}]")
-    elif all(isinstance(each, str) and each.startswith("--") for each in {*wanted} ^ {*live}):
-        yield from (f"{path} {each.partition('=')[0]}" for each in {*wanted} ^ {*live})
+    elif options := _changed_options(wanted, live):
+        yield from (f"{path} {each}" for each in options)
     else:
         yield path
+
+
+def _changed_options(wanted: list[Any], live: list[Any]) -> set[str]:
+    """Return the names of command line options that differ; none where anything else does."""
+    changed = [each for one, other in ((wanted, live), (live, wanted)) for each in one if each not in other]
+    are_options = all(isinstance(each, str) and each.startswith("--") for each in changed)
+    return {each.partition("=")[0] for each in changed} if are_options else set()

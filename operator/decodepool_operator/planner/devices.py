@@ -5,12 +5,12 @@ whether the engine runs on it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from decodepool_sizing.devices import DeviceMemory, gpu_memory
 from decodepool_sizing.gpu_names import find_gpu, is_shared
 from decodepool_sizing.gpus import GPU, GPUS
-from decodepool_sizing.support import gpu_refusals
+from decodepool_sizing.support import OLDEST_COMPUTE_CAPABILITY, gpu_refusals
 
 from decodepool_operator.planner import nodes
 from decodepool_operator.planner.differences import digest
@@ -23,8 +23,6 @@ SHARED = ".shared"
 SLICE = re.compile(
     r"(?P<resource>nvidia\.com/mig-(?P<profile>[0-9]+g\.(?P<gigabytes>[0-9]+)gb[-.+a-z0-9]*?))(\.shared)?"
 )
-MEMORY_LABEL = "nvidia.com/gpu.memory"
-CAPABILITY_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
 SLICE_GIGABYTE_BYTES = 9 * 10**8
 """What is counted on for each gigabyte in a slice's name, where nothing better is known: names are rounded up."""
 
@@ -39,11 +37,32 @@ class Refused:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, or a slice of one, to plan for. `placement` names what decides its memory, where the nodes do."""
+    """A GPU, or a slice of one, to plan for. `placement` names what decides which nodes are looked at. A worker's node
+    has to tell of `least_mebibytes`, None where nothing is asked. `left_out`: the products of nodes that the pool would
+    admit, were their GPUs not too old or too small, and which of it they are.
+    """
 
     memory: DeviceMemory
     told_by: str
-    placement: str | None = None
+    placement: str
+    least_mebibytes: int | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, order=True)
+class _TooOld:
+    node: str
+    product: str
+    why: str
+
+
+@dataclass(frozen=True)
+class _Offers:
+    """The nodes that offer what a worker asks for, of so many that the pool admits."""
+
+    admitted: int
+    usable: list[Object]
+    too_old: list[_TooOld]
 
 
 def resource_of(pool: Pool) -> str:
@@ -59,43 +78,58 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
             "UnsupportedCount",
             f"accelerator.count is {accelerator.count}: a worker runs on one device; more replicas use more",
         )
-    refused = _refused_gpu(pool, seen)
-    if refused is not None:
-        return refused
-    if accelerator.memory is not None:
-        return Device(gpu_memory(accelerator.memory, accelerator.product or resource_of(pool)), "spec")
-    product, resource = accelerator.product or "", resource_of(pool)
-    is_whole = not is_shared(product) and not resource.endswith(SHARED)
-    if is_whole and (by_name := _by_product(product, resource)):
-        return Device(by_name, "product")
-    return _by_nodes(pool, seen)
-
-
-def _refused_gpu(pool: Pool, seen: tuple[Object, ...] | None) -> Refused | None:
-    """Return why the engine does not run on the product asked for, or on a GPU that a worker may get: whatever memory
-    is told of it, the worker would end at its start.
-    """
-    asked = _known(pool.spec.accelerator.product or "")
+    asked = _known(accelerator.product or "")
     if asked is not None and (lines := gpu_refusals(asked.compute_capability)):
         return Refused("UnsupportedGPU", f"accelerator.product: {asked.name}: {lines[0]}")
+    offers = _offers(pool, seen or ())
+    if offers.too_old and not offers.usable and not _was_planned(pool):
+        return _nothing_but_old(offers.too_old)
+    found = _told(pool) or _by_nodes(pool, seen, offers)
+    if isinstance(found, Refused):
+        return found
+    too_old = {f"{each.product} (older than compute capability {OLDEST_COMPUTE_CAPABILITY})" for each in offers.too_old}
+    return replace(found, left_out=(*sorted(too_old), *found.left_out))
+
+
+def _told(pool: Pool) -> Device | None:
+    """Return the GPU whose memory the spec says, or its product; None where nodes have to: a product or resource that
+    is shared out tells only what all of a GPU has.
+    """
+    accelerator, resource = pool.spec.accelerator, resource_of(pool)
+    product = accelerator.product or ""
+    if accelerator.memory is not None:
+        return Device(gpu_memory(accelerator.memory, product or resource), "spec", _placement(pool))
+    is_whole = not is_shared(product) and not resource.endswith(SHARED)
+    by_name = _by_product(product, resource) if is_whole else None
+    return Device(by_name, "product", _placement(pool)) if by_name else None
+
+
+def _offers(pool: Pool, seen: tuple[Object, ...]) -> _Offers:
+    """Tell nodes with GPUs that the engine may run on from those whose labels say that it does not: whatever memory is
+    told of such a GPU, a worker would end at its start.
+    """
     resource = resource_of(pool)
-    having = [node for node in nodes.admitted(pool, seen or ()) if nodes.offered(node, resource)]
-    told = [(node, gpu_refusals(capability)) for node in having if (capability := _capability(node))]
-    refused = [(str(node["metadata"]["name"]), _name(node, resource), lines[0]) for node, lines in told if lines]
-    if not refused:
-        return None
-    name, product, line = min(refused)
-    run = {nodes.labels(node).get(nodes.PRODUCT_LABEL, "") for node, lines in told if not lines} - {""}
-    such = f", such as {min(run)}," if run else ""
-    where = f"node {name}, which the pool admits, has a {product}"
-    helps = f"accelerator.product{such} or template.nodeSelector keeps workers off it"
-    return Refused("UnsupportedGPU", f"{where}: {line}; {helps}")
+    admitted = nodes.admitted(pool, seen)
+    having = [node for node in admitted if nodes.offered(node, resource)]
+    refusals = [(node, gpu_refusals(_capability(node) or OLDEST_COMPUTE_CAPABILITY)) for node in having]
+    return _Offers(
+        len(admitted),
+        [node for node, lines in refusals if not lines],
+        [_TooOld(str(node["metadata"]["name"]), _name(node, resource), lines[0]) for node, lines in refusals if lines],
+    )
+
+
+def _nothing_but_old(too_old: list[_TooOld]) -> Refused:
+    first = min(too_old)
+    where = f"no node that the pool admits has another GPU than node {first.node}'s {first.product}"
+    helps = "accelerator.product or template.nodeSelector has workers wait for nodes that are to come"
+    return Refused("UnsupportedGPU", f"{where}: {first.why}; {helps}")
 
 
 def _capability(node: Object) -> str | None:
     """Return the compute capability of a node's GPUs: as its labels have it, else its product's."""
     here = nodes.labels(node)
-    major, minor = (here.get(label, "") for label in CAPABILITY_LABELS)
+    major, minor = here.get(nodes.MAJOR_LABEL, ""), here.get(nodes.MINOR_LABEL, "")
     if major.isdigit() and minor.isdigit():
         return f"{major}.{minor}"
     known = _known(here.get(nodes.PRODUCT_LABEL, ""))
@@ -115,23 +149,34 @@ def _by_product(product: str, resource: str) -> DeviceMemory | None:
     return None if known is None else known.device
 
 
-def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused:
-    resource = resource_of(pool)
-    placement = _placement(pool)
+def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers) -> Device | Refused:
+    """Return the smallest GPU of the nodes; the last plan's where that is smaller, or where its workers are kept off
+    all that are smaller than it: else a node that comes, or one that comes and goes, would replace every worker.
+    """
+    resource, kept = resource_of(pool), _remembered(pool)
     if seen is None:
-        return _remembered(pool, placement) or _unknown(
-            f"this operator may not list nodes to learn the memory of {resource}"
-        )
-    admitted = nodes.admitted(pool, seen)
-    having = [node for node in admitted if nodes.offered(node, resource)]
-    sized = [(size, _name(node, resource)) for node in having if (size := _size(node, resource))]
-    if not sized:
-        return _remembered(pool, placement) or _nothing_known(resource, len(seen), len(admitted), len(having))
-    memory_bytes, product = min(sized)
-    kept = _remembered(pool, placement)
-    if kept is not None and kept.memory.memory_bytes < memory_bytes:
-        return kept
-    return Device(gpu_memory(memory_bytes, product), "node labels", placement)
+        return kept or _unknown(f"this operator may not list nodes to learn the memory of {resource}")
+    sized = [(size, _name(node, resource), node) for node in offers.usable if (size := _size(node, resource))]
+    too_small = [each for each in sized if kept is not None and _is_kept_off(pool, kept, each[0], each[2])]
+    smallest = min((each[:2] for each in sized if each not in too_small), default=None)
+    found = None if smallest is None else _of_nodes(pool, *smallest)
+    if found is None or (kept is not None and kept.memory.memory_bytes < found.memory.memory_bytes):
+        found = kept
+    if found is None:
+        return _nothing_known(resource, len(seen), offers)
+    products = {f"{product} (smaller than planned for)" for _, product, _ in too_small}
+    return replace(found, left_out=tuple(sorted(products)))
+
+
+def _of_nodes(pool: Pool, memory_bytes: int, product: str) -> Device:
+    """Slices of a profile are all of a size, so only whole GPUs are told apart by their labels."""
+    least = memory_bytes >> 20 if resource_of(pool) == WHOLE_GPU else None
+    return Device(gpu_memory(memory_bytes, product), "node labels", _placement(pool), least)
+
+
+def _is_kept_off(pool: Pool, kept: Device, memory_bytes: int, node: Object) -> bool:
+    affinity = nodes.worker_affinity(pool, kept.least_mebibytes)
+    return memory_bytes < kept.memory.memory_bytes and not nodes.admits(affinity, node)
 
 
 def _name(node: Object, resource: str) -> str:
@@ -165,28 +210,32 @@ def _slice_bytes(profile: str, gigabytes: int) -> int:
 def _placement(pool: Pool) -> str:
     accelerator = pool.spec.accelerator
     where = [nodes.node_selector(pool), nodes.affinity(pool), nodes.tolerations(pool)]
-    return digest([resource_of(pool), accelerator.product, *where])
+    told = [] if accelerator.memory is None else [accelerator.memory]
+    return digest([resource_of(pool), accelerator.product, *where, *told])
 
 
-def _remembered(pool: Pool, placement: str) -> Device | None:
-    """Return the device of the last plan, where the nodes decided it by the same placement.
+def _was_planned(pool: Pool) -> bool:
+    """Say whether the last plan was made for the same nodes: those that have gone since may come back."""
+    plan = pool.status.get("plan") or {}
+    return bool(plan.get("placement") == _placement(pool))
 
-    A smaller node changes the plan; its going away does not change it back. Else a node that comes and goes would
-    replace every worker each time.
-    """
+
+def _remembered(pool: Pool) -> Device | None:
+    """Return the device of the last plan, where the nodes decided it by the same placement."""
     plan = pool.status.get("plan") or {}
     memory_bytes = plan.get("deviceBytes")
-    if plan.get("placement") != placement or not isinstance(memory_bytes, int):
+    if not _was_planned(pool) or not isinstance(memory_bytes, int):
         return None
     name = str(plan.get("device", "")).removesuffix(" (node labels)") or resource_of(pool)
-    return Device(gpu_memory(memory_bytes, name), "node labels", placement)
+    return _of_nodes(pool, memory_bytes, name)
 
 
-def _nothing_known(resource: str, all_nodes: int, admitted: int, having: int) -> Refused:
-    if not having:
-        return _unknown(f"none of the {admitted} nodes that the pool admits, of {all_nodes}, offers {resource}")
+def _nothing_known(resource: str, all_nodes: int, offers: _Offers) -> Refused:
+    if not offers.usable:
+        return _unknown(f"none of the {offers.admitted} nodes that the pool admits, of {all_nodes}, offers {resource}")
+    number = len(offers.usable)
     return _unknown(
-        f"the {having} nodes that offer {resource} have no label {MEMORY_LABEL} and no product that is known"
+        f"the {number} nodes that offer {resource} have no label {nodes.MEMORY_LABEL} and no product that is known"
     )
 
 

@@ -22,7 +22,7 @@ OUTDATED_DEFINITION = "the installed CRD"
 
 
 MOST_TOLD = 4
-"""Fingerprints that a sentence names."""
+"""Fingerprints or products that a sentence names."""
 
 
 def findings(seen: Situation, foreign: list[str], measured: Object | None) -> list[Finding]:
@@ -78,7 +78,8 @@ def _capacity(seen: Situation) -> Finding:
 def _plan_sentence(found: Capacity) -> str:
     plan = found.plan
     sessions = f"{count(plan.sessions, 'session')} of {plan.context_tokens} tokens in {plan.kv_type}"
-    return f"each worker holds {sessions}, limited by {plan.limited_by.value}; planned for {found.device}"
+    planned = f"each worker holds {sessions}, limited by {plan.limited_by.value}; planned for {found.device}"
+    return f"{planned}; left out: {', '.join(found.left_out[:MOST_TOLD])}" if found.left_out else planned
 
 
 def _workers(seen: Situation) -> Finding:

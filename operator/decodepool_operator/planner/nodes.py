@@ -8,12 +8,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from decodepool_sizing.support import OLDEST_COMPUTE_CAPABILITY
+
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.state import Object
 
 PASSING_TAINTS = "node.kubernetes.io/"
 GPU_TOLERATION: Object = {"key": "nvidia.com/gpu", "operator": "Exists"}
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+SHARED_SUFFIX = "-SHARED"
+"""Of the product's name, where a GPU is shared out."""
+MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
+OLD_MAJORS = tuple(str(major) for major in range(1, int(OLDEST_COMPUTE_CAPABILITY.partition(".")[0])))
+OLD_PRODUCTS = (
+    "Tesla-T4",
+    "Tesla-V100-PCIE-16GB",
+    "Tesla-V100-PCIE-32GB",
+    "Tesla-V100-SXM2-16GB",
+    "Tesla-V100-SXM2-32GB",
+)
+"""As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine."""
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NOT_OLD: tuple[Object, ...] = (
+    {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
+    {
+        "key": PRODUCT_LABEL,
+        "operator": "NotIn",
+        "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
+    },
+)
+"""What keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A node
+without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
+"""
 
 
 def admitted(pool: Pool, nodes: Iterable[Object]) -> list[Object]:
@@ -64,11 +92,52 @@ def affinity(pool: Pool) -> Object:
     return dict(template.affinity) if template and template.affinity else {}
 
 
+def worker_affinity(pool: Pool, least_mebibytes: int | None = None) -> Object:
+    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that it cannot use."""
+    return affinity(pool) if pool.kind == "cpu" else off_other_gpus(affinity(pool), least_mebibytes)
+
+
+def off_other_gpus(given: Object, least_mebibytes: int | None = None) -> Object:
+    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old, or that
+    have less memory.
+    """
+    of_nodes = given.get("nodeAffinity") or {}
+    required, usable = of_nodes.get(REQUIRED), _usable(least_mebibytes)
+    if required:
+        terms = [each for term in required.get("nodeSelectorTerms") or () for each in _narrowed(term, usable)]
+    else:
+        terms = [{"matchExpressions": each} for each in usable]
+    return {**given, "nodeAffinity": {**of_nodes, REQUIRED: {**(required or {}), "nodeSelectorTerms": terms}}}
+
+
+def _usable(least_mebibytes: int | None) -> list[list[Object]]:
+    """Return what holds of a node whose GPUs a worker can use: alternatives, each of expressions that all hold. A node
+    whose labels tell no memory passes.
+    """
+    if least_mebibytes is None:
+        return [[*NOT_OLD]]
+    enough: Object = {"key": MEMORY_LABEL, "operator": "Gt", "values": [str(least_mebibytes - 1)]}
+    return [[*NOT_OLD, enough], [*NOT_OLD, {"key": MEMORY_LABEL, "operator": "DoesNotExist"}]]
+
+
+def _narrowed(term: Object, usable: list[list[Object]]) -> list[Object]:
+    """Narrow one of the alternatives. An empty one holds for no node, and would for some with an expression in it."""
+    expressions = term.get("matchExpressions") or []
+    if not (expressions or term.get("matchFields")):
+        return [term]
+    return [{**term, "matchExpressions": [*expressions, *each]} for each in usable]
+
+
 def _selected(pool: Pool, node: Object) -> bool:
     here = labels(node)
     if any(here.get(key) != value for key, value in node_selector(pool).items()):
         return False
-    required = (affinity(pool).get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    return admits(affinity(pool), node)
+
+
+def admits(given: Object, node: Object) -> bool:
+    """Say whether an affinity admits a node. What it merely prefers keeps a pod off none."""
+    required = (given.get("nodeAffinity") or {}).get(REQUIRED)
     return required is None or any(_term(term, node) for term in required.get("nodeSelectorTerms") or ())
 
 

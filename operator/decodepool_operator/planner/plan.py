@@ -19,7 +19,7 @@ from decodepool_operator.planner.differences import needs_writing, stamped
 from decodepool_operator.planner.findings import findings
 from decodepool_operator.planner.measured import measured_status
 from decodepool_operator.planner.objects.access import accounts
-from decodepool_operator.planner.objects.model_files import cache_claim
+from decodepool_operator.planner.objects.model_files import CACHE, cache_claim, mounts_claim
 from decodepool_operator.planner.objects.network import (
     client_service,
     disruption_budget,
@@ -119,10 +119,12 @@ def _is_kept(seen: Situation, key: Key) -> bool:
     """Say whether something stays that the spec, as it is, would not make.
 
     A spec that cannot be planned changes nothing of what runs but how many are too many: only `suspend` ends it. A
-    reader Job stays until it has been read, or its failure is old.
+    reader Job stays until it has been read, or its failure is old; a cache, while the workers that are made mount it.
     """
     if key == ("Job", seen.pool.child(READER)):
         return not seen.reading.discards
+    if key == ("PersistentVolumeClaim", seen.pool.child(CACHE)):
+        return seen.live_worker is not None and mounts_claim(seen.live_worker, seen.pool.child(CACHE))
     deployments = {("Deployment", seen.pool.child(WORKER)), ("Deployment", seen.pool.child(GATEWAY))}
     return key in deployments and seen.live_worker is not None and not seen.pool.spec.suspend
 

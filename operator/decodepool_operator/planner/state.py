@@ -169,5 +169,10 @@ class Plan:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is to be written."""
+        return not (self.changes_more_than_status or self.writes_status)
+
+    @property
+    def changes_more_than_status(self) -> bool:
+        """Whether anything is to be written beside the pool's status."""
         sized = self.shrink is not None or self.replicas is not None
-        return not (self.annotate or sized or self.apply or self.delete or self.writes_status)
+        return bool(self.annotate or sized or self.apply or self.delete)

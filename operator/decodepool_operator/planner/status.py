@@ -36,7 +36,7 @@ def status_of(seen: Situation, found: Iterable[Finding], measured: Object | None
         "endpoint": endpoint(pool),
         "accelerator": _accelerator(seen),
         "model": _model(seen),
-        "plan": _plan(seen.planned),
+        "plan": _plan(seen.planned) or _plan_of_what_runs(seen),
         "measured": measured,
         "sessions": _sessions(seen),
         "sidecars": _sidecars(seen),
@@ -101,6 +101,13 @@ def _plan(planned: Capacity | None) -> Object | None:
             "reserve": format_bytes(plan.reserve_bytes),
         }
     )
+
+
+def _plan_of_what_runs(seen: Situation) -> Object | None:
+    """Return the last plan while its workers' Deployment is there: a spec that is refused for a while, or a model that
+    is being read, is planned for the same GPUs again.
+    """
+    return seen.pool.status.get("plan") if seen.live_worker is not None else None
 
 
 def _sessions(seen: Situation) -> Object:

@@ -87,7 +87,9 @@ class Rounds:
     def wrote(self, plan: Plan) -> None:
         """Note what a look wrote."""
         status = plan.status if plan.writes_status else None
-        written = json.dumps([plan.annotate, plan.apply, plan.replicas, status], sort_keys=True, default=str)
+        written = json.dumps(
+            [plan.annotate, plan.shrink, plan.apply, plan.replicas, status], sort_keys=True, default=str
+        )
         self.own += 1
         self.repeats = self.repeats + 1 if written == self.written else 0
         self.written = written
@@ -131,6 +133,10 @@ class Reconciler:
         rounds.begin(had_news=self._queue.had_news(key))
         try:
             result, again = await self._look(key)
+        except ApiFault as fault:
+            log.warning("a look at a pool was refused", extra={"fields": {**_fields(key), "fault": fault.message}})
+            self._metrics.errors.labels("reconcile", fault.refusal.value).inc()
+            result, again = Result.FAILED, None
         except Exception:
             log.exception("a look at a pool failed", extra={"fields": _fields(key)})
             self._metrics.errors.labels("reconcile", "Unexpected").inc()
@@ -199,7 +205,7 @@ class Reconciler:
             return replace(untouched(pool, "PlannerFailed", message, now), look_again_seconds=PLANNER_FAILED_SECONDS)
 
     async def _carry_out(self, key: PoolKey, pool: Object, plan: Plan) -> Outcome:
-        if not (plan.annotate or plan.apply or plan.delete or plan.replicas is not None):
+        if not plan.changes_more_than_status:
             return Outcome()
         known = {(kind_of(child), child["metadata"]["name"]): child for child in self._world.store.children(key)}
         outcome = await self._in_thread(partial(self._carrier.carry_out, pool, plan, known))

@@ -95,7 +95,7 @@ def with_sidecar(pod: Object, pool: Pool, capacity: Capacity, images: Images, *,
     _check_free(spec, own, volumes)
     spec["initContainers"] = [*(spec.get("initContainers") or ()), *own]
     spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
-    _place(spec, pool)
+    _place(spec, pool, capacity)
     _carry_over(spec, pool)
     return made
 
@@ -197,7 +197,7 @@ def _renamed(named: Object) -> Object:
     return {**named, "name": PREFIX + named["name"]}
 
 
-def _place(spec: Object, pool: Pool) -> None:
+def _place(spec: Object, pool: Pool, capacity: Capacity) -> None:
     """Let the pod onto the pool's nodes. Where it wants others, it is refused rather than never scheduled."""
     selector = spec.get("nodeSelector") or {}
     for key, value in nodes.node_selector(pool).items():
@@ -210,8 +210,10 @@ def _place(spec: Object, pool: Pool) -> None:
     tolerations += [each for each in nodes.tolerations(pool) if each not in tolerations]
     if tolerations:
         spec["tolerations"] = tolerations
-    affinity = nodes.affinity(pool)
-    if affinity and not spec.get("affinity"):
+    affinity = spec.get("affinity") or nodes.affinity(pool)
+    if pool.kind == "cuda":
+        affinity = nodes.off_other_gpus(affinity, capacity.least_mebibytes)
+    if affinity:
         spec["affinity"] = affinity
 
 

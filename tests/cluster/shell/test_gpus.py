@@ -19,6 +19,12 @@ from tests.sizing.test_ranged_http import served
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
+LEFT_OUT = "; left out: " + ", ".join(
+    f"{product} (older than compute capability 8.0)" for product in ("Quadro-P6000", "Tesla-T4")
+)
+PASCAL = {"nvidia.com/gpu.compute.major": "6", "nvidia.com/gpu.compute.minor": "1"}
+
+
 def add_several_products(nodes: FakeNodes) -> None:
     """Whole cards of three sizes, one of them behind a taint, a sliced one, and one of a team's own."""
     nodes.add("h100", {GPU: 4}, discovered("NVIDIA-H100-80GB-HBM3", 81559, rack="a"), taint=f"{GPU}=present")
@@ -86,18 +92,25 @@ def test_a_whole_card_is_not_found_where_it_is_sliced_and_a_slice_not_where_it_i
     assert site.says("larger", "CapacityPlanned", "DeviceUnknown", "of 2, offers")
 
 
-def test_a_gpu_older_than_the_engines_oldest_is_refused_until_workers_are_kept_off_it(site: Site) -> None:
-    site.nodes.add("old", {GPU: 1}, discovered("Tesla-T4", 15360))
-    site.nodes.add("new", {GPU: 1}, discovered("NVIDIA-A10", 23028, rack="a"))
-    site.make("anywhere")
+def test_workers_are_kept_off_gpus_older_than_the_engines_oldest_and_what_runs_is_left_alone(site: Site) -> None:
+    site.nodes.add("old", {GPU: 4}, discovered("Tesla-T4", 15360))
+    site.make("anywhere", replicas=2)
     site.make("asked", {"product": "Tesla-T4"})
-    site.make("kept", template={"nodeSelector": {"rack": "a"}})
-    site.wait_ready("kept")
-    site.wait("anywhere", "CapacityPlanned", "UnsupportedGPU", "node old, which the pool admits, has a Tesla-T4")
+    site.wait("anywhere", "CapacityPlanned", "UnsupportedGPU", "node old's Tesla-T4: compute capability 7.5")
     site.wait("asked", "CapacityPlanned", "UnsupportedGPU", "accelerator.product: T4: compute capability 7.5")
     for name in ("anywhere", "asked"):
         assert site.condition(name, "Ready")["reason"] == "UnsupportedGPU"
         assert not site.workers(name), name
+    site.nodes.add("new", {GPU: 2}, discovered("NVIDIA-A10", 23028))
+    site.wait_ready("anywhere")
+    running = {pod["metadata"]["name"] for pod in site.workers("anywhere")}
+    site.nodes.add("older", {GPU: 4}, discovered("Quadro-P6000", 24576, **PASCAL))
+    site.wait("anywhere", "CapacityPlanned", "Planned", LEFT_OUT)
+    assert site.says("anywhere", "Ready", "AllWorkersReady")
+    assert {pod["metadata"]["name"] for pod in site.workers("anywhere")} == running
+    site.plane.set_spec(site.space, "anywhere", replicas=3)
+    site.wait("anywhere", "WaitingForGPU", "Unschedulable", f"Insufficient {GPU}")
+    assert {pod["spec"].get("nodeName", "new") for pod in site.workers("anywhere")} == {"new"}
 
 
 RESOURCES: dict[str, tuple[Object, str | None]] = {

@@ -215,6 +215,18 @@ def test_a_pool_that_was_scaled_since_it_was_looked_at_is_not_scaled_over(plane:
     assert plane.pool(space, "chat")["spec"]["replicas"] == 2
 
 
+def test_a_pool_is_scaled_down_though_its_spec_cannot_be_planned(
+    plane: Plane, space: str, model: str, operator: OperatorProcess
+) -> None:
+    plane.make(space, "chat", model, sessionsPerWorker=4, replicas=3)
+    until(lambda: plane.follows(space, "chat", 4), "the pool to be planned")
+    plane.set_spec(space, "chat", replicas=1, accelerator={"memory": "1Mi"})
+    until(lambda: plane.condition(space, "chat", "CapacityPlanned")["reason"] == "CannotFit", "the refusal")
+    workers = partial(plane.api.get, DEPLOYMENTS, space, "chat-worker")
+    until(lambda: workers()["spec"]["replicas"] == 1, "fewer workers")
+    assert "--sessions=4" in workers()["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 def test_a_strangers_service_is_not_taken_over_and_its_name_is_used_once_it_is_free(
     plane: Plane, space: str, model: str, operator: OperatorProcess
 ) -> None:

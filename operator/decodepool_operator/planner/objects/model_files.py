@@ -83,6 +83,12 @@ def cache_claim(pool: Pool) -> Object | None:
     return made(pool, "v1", "PersistentVolumeClaim", pool.child(CACHE), WORKER, spec=spec)
 
 
+def mounts_claim(deployment: Object, claim_name: str) -> bool:
+    """Say whether a Deployment's pods mount a claim."""
+    volumes = deployment["spec"]["template"]["spec"].get("volumes") or ()
+    return any((each.get("persistentVolumeClaim") or {}).get("claimName") == claim_name for each in volumes)
+
+
 def _fetched(pool: Pool, source: HTTPSource, images: Images, worker_image: str) -> ModelFiles:
     claim = {"persistentVolumeClaim": {"claimName": pool.child(CACHE)}} if pool.spec.model.cache else {"emptyDir": {}}
     volumes: list[Object] = [{"name": "models", **claim}]

@@ -29,7 +29,7 @@ def reader_job(pool: Pool, images: Images) -> Object:
         "securityContext": POD_SECURITY,
         "nodeSelector": nodes.node_selector(pool),
         "tolerations": nodes.tolerations(pool),
-        "affinity": nodes.affinity(pool),
+        "affinity": nodes.worker_affinity(pool),
         "imagePullSecrets": [dict(each) for each in given.image_pull_secrets] if given else [],
         "containers": [{**reader, "command": command}],
         "volumes": list(files.volumes),
