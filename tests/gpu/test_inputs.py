@@ -173,25 +173,6 @@ def test_a_step_tells_whether_few_rows_have_more_single_blocks_than_run_at_once(
 
 
 @pytest.mark.parametrize(
-    ("runs", "blocks_at_once", "long"),
-    [
-        pytest.param([(1, 1535)], 264, False, id="as many as a block a slice folds in one round"),
-        pytest.param([(1, 1536)], 264, True, id="one more"),
-        pytest.param([(1, 1536)], 16, False, id="crowded ones"),
-        pytest.param([(1, 2500)], 16, False, id="as many blocks in groups"),
-        pytest.param([(1, 1536), (1, 0)], 264, False, id="beside another row"),
-        pytest.param([(8, 1536)], 264, False, id="a run of several rows"),
-    ],
-)
-def test_a_step_tells_whether_its_one_row_has_many_chunks(
-    runs: Sequence[tuple[int, int]], blocks_at_once: int, long: bool
-) -> None:
-    inputs = StepInputs(zeros, LIMITS, replace(CUT, blocks_at_once=blocks_at_once))
-    inputs.place([Run(range(40), position, range(count)) for count, position in runs])
-    assert inputs.kind.long == long
-
-
-@pytest.mark.parametrize(
     ("runs", "at_once", "shared"),
     [
         pytest.param([(1, 1030)], 4, True, id="two groups and a page of two kv heads"),

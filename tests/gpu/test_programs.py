@@ -86,20 +86,20 @@ def test_a_rows_best_token_is_found_by_as_many_blocks_as_all_run_at_once(rows: i
         assert (program(launch), launch.grid) == found
 
 
-def folds(rows: int, kind: StepKind, *, has_clusters: bool = True) -> set[tuple[str, tuple[int, int]]]:
-    launches = step(backend("Q8_0", rows, has_clusters=has_clusters), rows, kind)
+def folds(rows: int, *, has_clusters: bool = True) -> set[tuple[str, tuple[int, int]]]:
+    launches = step(backend("Q8_0", rows, has_clusters=has_clusters), rows)
     return {(program(launch), launch.grid) for launch in launches if launch.name == "fold_quantise"}
 
 
-@pytest.mark.parametrize(("rows", "kind"), [(1, StepKind(long=True)), (2, NARROW), (3, NARROW), (4, NARROW)], ids=str)
-def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int, kind: StepKind) -> None:
-    assert folds(rows, kind) == {("fold_cluster", (32, rows))}
-    assert folds(rows, kind, has_clusters=False) == {("fold_quantise", (rows, 8))}
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_where_no_cluster_finds_room_a_block_a_slice_folds_few_rows(rows: int) -> None:
+    assert folds(rows) == {("fold_cluster", (32, rows))}
+    assert folds(rows, has_clusters=False) == {("fold_quantise", (rows, 8))}
 
 
-@pytest.mark.parametrize("rows", [1, 5, 24])
-def test_a_block_a_slice_folds_one_row_of_few_chunks_and_many_rows(rows: int) -> None:
-    assert folds(rows, NARROW) == {("fold_quantise", (rows, 8))}
+@pytest.mark.parametrize("rows", [5, 24])
+def test_a_block_a_slice_folds_many_rows(rows: int) -> None:
+    assert folds(rows) == {("fold_quantise", (rows, 8))}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from decodepool_kernels.cuda.inputs import (
     ANSWER_WORDS,
     MOST_CROWDED_ROWS,
     MOST_CUT_ROWS,
-    MOST_LONG_ROWS,
     MOST_SHARED_ROWS,
     NARROW,
     NUMBER,
@@ -135,9 +134,8 @@ class CudaBackend:
     def _kinds(self, width: int) -> list[StepKind]:
         crowded = [CROWDED] if width <= MOST_CROWDED_ROWS else []
         shared = [SHARED] if width <= MOST_SHARED_ROWS and self._cut.shared_at_once else []
-        long = [replace(kind, long=True) for kind in (NARROW, *shared)] if width <= MOST_LONG_ROWS else []
         wide = [BOTH, WIDE] if width > MOST_CUT_ROWS and self._cut.wide_at_once else []
-        return [NARROW, *crowded, *shared, *long, *wide]
+        return [NARROW, *crowded, *shared, *wide]
 
     def _prepared(self, width: int, kind: StepKind) -> Callable[[], None]:
         launches = self._launches(width, kind)
@@ -164,7 +162,7 @@ class CudaBackend:
     def _width(self, rows: int) -> tuple[int, StepKind]:
         """Return the narrowest step that is prepared for so many rows, and for what the step last placed needs."""
         width, kind = min(width for width, _ in self._steps if width >= rows), self.inputs.kind
-        plain = replace(kind, crowded=False, shared=False, long=False)
+        plain = replace(kind, crowded=False, shared=False)
         return width, kind if (width, kind) in self._steps else plain
 
     @property

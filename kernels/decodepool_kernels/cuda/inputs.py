@@ -36,8 +36,6 @@ fold. Longer rows are cut into groups unless their single blocks all run at once
 MOST_CROWDED_ROWS = 4
 """Rows of a step up to which thread blocks that would take several single blocks are more and have shorter rings."""
 
-MOST_LONG_ROWS, FEWEST_LONG_CHUNKS = 1, 25
-"""Rows of a step whose chunks a cluster a slice folds where one has so many, more than a thread block folds at once."""
 MOST_SHARED_ROWS = 8
 """Rows of a step up to which thread blocks that would have an SM each share groups among teams."""
 
@@ -95,15 +93,13 @@ class AttentionCut:
 @dataclass(frozen=True)
 class StepKind:
     """What a step has for attention: units for the narrow program, units for the wide one; whether those of the narrow
-    one are crowded (single blocks, of few rows and more than run at once) or shared (groups, no more than SMs); whether
-    they leave many chunks a row.
+    one are crowded (single blocks, of few rows and more than run at once) or shared (groups, no more than SMs).
     """
 
     narrow: bool = True
     wide: bool = False
     crowded: bool = False
     shared: bool = False
-    long: bool = False
 
 
 NARROW = StepKind()
@@ -135,7 +131,7 @@ class StepInputs:
         self._tables = PageTables(tables.reshape(limits.rows, limits.table_width), limits.pages)
         self._cut_as: list[tuple[int, int]] = []
         self._units_end, self._unit_counts = UNITS_AT, (0, 0)
-        self._is_crowded = self._is_shared = self._is_long = False
+        self._is_crowded = self._is_shared = False
 
     def place(self, runs: Sequence[StepRun]) -> list[range]:
         """Write down a step of runs that hold tokens; return the words that the device must get. ValueError for rows,
@@ -157,8 +153,7 @@ class StepInputs:
     @property
     def kind(self) -> StepKind:
         """What the step last placed has for attention."""
-        of_narrow = (self._is_crowded, self._is_shared, self._is_long)
-        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), *of_narrow)
+        return StepKind(bool(self.words[UNITS]), bool(self.words[WIDE_UNITS]), self._is_crowded, self._is_shared)
 
     def _rows(self, runs: Sequence[StepRun], counts: Sequence[int]) -> _Rows:
         """Return what each row brings, checked."""
@@ -224,7 +219,6 @@ class StepInputs:
             chunks_of_rows += [(slot + chunks * i, chunk) for i in range(count)] if is_cut else [(0, 0)] * count
             slot += count * chunks if is_cut else 0
             row += count
-        self._is_long = row <= MOST_LONG_ROWS and slot >= FEWEST_LONG_CHUNKS and not self._is_crowded
         self._arrays[PARTIALS : CHUNK_BLOCKS + 1, :row] = np.transpose(chunks_of_rows)
         every = _units_of_singles(singles, chunk)
         if units:

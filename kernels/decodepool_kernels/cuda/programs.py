@@ -36,9 +36,9 @@ from decodepool_kernels.cuda.slices import SliceSums
 COPYING_THREADS = 32
 """Beside attention's computing ones, where there is a copy engine."""
 FOLD_THREADS = 256
-FOLD_CLUSTER_THREADS, CLUSTER_FOLD_ROWS = 128, range(2, 5)
-"""Of a thread block that folds 128 dims of a row in a cluster; rows for which these blocks all run at once, and are
-worth their start however few chunks a row has. One row's are where it has many (StepKind.long).
+FOLD_CLUSTER_THREADS, MOST_CLUSTER_FOLD_ROWS = 128, 4
+"""Of a thread block that folds 128 dims of a row in a cluster; rows up to which these blocks all run at once, and are
+worth their start however few chunks a row has.
 """
 FEW_CAPABILITY = 90
 PRODUCT_CLUSTER_CAPABILITY = 90
@@ -339,8 +339,7 @@ class Programs:
         """Return what folds a few rows' chunks by as many thread blocks as find room; None where another kernel does,
         or the device has no room for a cluster.
         """
-        is_for_clusters = rows in CLUSTER_FOLD_ROWS or self._kind.long
-        if self._gpu.capability != FOLD_CLUSTER_CAPABILITY or not is_for_clusters:
+        if self._gpu.capability != FOLD_CLUSTER_CAPABILITY or rows > MOST_CLUSTER_FOLD_ROWS:
             return None
         fold = self._library.function("fold_cluster", {**record.defines, "CORES": 0}, FOLD_CLUSTER_THREADS)
         return fold if self._gpu.clusters_at_once(fold, record.defines["GROUPS"]) > 0 else None
