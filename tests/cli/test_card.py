@@ -28,8 +28,8 @@ def path_with(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str | None
 
 def test_rows_have_what_the_card_told_while_they_were_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path_with(monkeypatch, tmp_path, TOLD)
+    began = time.perf_counter()
     with watched_card() as card:
-        began = time.perf_counter()
         while not card.samples:
             time.sleep(0.01)
             assert time.perf_counter() < began + 30
@@ -51,8 +51,8 @@ def test_the_card_that_is_watched_is_the_one_that_cuda_takes(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    began = time.perf_counter()
     with watched_card() as card:
-        began = time.perf_counter()
         while not card.samples:
             time.sleep(0.01)
             assert time.perf_counter() < began + 30
