@@ -62,8 +62,8 @@ def bare_tokens_per_second(loaded: Loaded, streams: int) -> float:
     each = pages(CONTEXT)
     tables = [list(range(i * each, (i + 1) * each)) for i in range(streams)]
     for index, table in enumerate(tables):
-        time_prefill(loaded.engine, table, prompt(index), runs=1)
-    decoding = Decoding(loaded.engine, tables, PROMPT, GREEDY)
+        time_prefill(loaded.engine, table, prompt(index), runs=1, is_warm=True)
+    decoding = Decoding(loaded.engine, tables, PROMPT, GREEDY, CONTEXT - PROMPT)
     began = time.perf_counter()
     for _ in range(DRAWN):
         decoding.step()

@@ -6,7 +6,7 @@ sources can be measured too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from decodepool_sizing.kv import PAGE_TOKENS, pages
 from decodepool_worker.engine.open import Loaded, Wanted
 
 from decodepool_cli.cases import Cases
-from decodepool_cli.measuring import ROOM_TOKENS, SAMPLED, Timing, copy_context, time_decode, time_prefill
+from decodepool_cli.measuring import ROOM_TOKENS, SAMPLED, Timing, copy_context, run_one_step, time_decode, time_prefill
 from decodepool_cli.provenance import provenance
 
 LONG_PROMPT_TOKENS = 4096
@@ -24,6 +24,13 @@ LONG_PROMPT_TOKENS = 4096
 
 Open = Callable[[Wanted], AbstractContextManager[Loaded]]
 """Opens the model with room for what is wanted, for the time of a `with`."""
+Watch = Callable[[float, float], Mapping[str, float]]
+"""Tells what else is known of the time between two readings of `perf_counter`, as columns of a row."""
+
+
+def unwatched(_began: float, _ended: float) -> Mapping[str, float]:
+    """Know nothing else."""
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +43,7 @@ class Subject:
     step_weight_bytes: int
 
 
-def measure(subject: Subject, cases: Cases) -> dict[str, Any]:
+def measure(subject: Subject, cases: Cases, watch: Watch = unwatched) -> dict[str, Any]:
     """Load the model with room for the largest case, and measure."""
     sessions = -(-cases.page_count // pages(cases.longest))
     wanted = subject.wanted.with_room(cases.longest, max(sessions, 1), logits_rows=cases.widest)
@@ -50,7 +57,7 @@ def measure(subject: Subject, cases: Cases) -> dict[str, Any]:
             "threads": wanted.threads or usable_cores(),
             **({} if bandwidth is None else {"read_bytes_per_second": round(bandwidth)}),
             "memory": memory,
-            **Measuring(subject, cases, loaded, bandwidth).all(),
+            **Measuring(subject, cases, loaded, bandwidth, watch).all(),
         }
 
 
@@ -69,6 +76,7 @@ class Measuring:
     cases: Cases
     loaded: Loaded
     bandwidth: float | None
+    watch: Watch
 
     def all(self) -> dict[str, Any]:
         """Time prompts, the longest last; then steps, the longest contexts first: what they overwrite is not needed by
@@ -127,7 +135,7 @@ class Measuring:
         gpu, bandwidth = self.loaded.gpu, self.bandwidth
         assert gpu is not None
         assert bandwidth is not None
-        time_decode(self.loaded.engine, self._tables(context, sessions), context, steps=1)
+        run_one_step(self.loaded.engine, self._tables(context, sessions), context)
         found = []
         for phase in gpu.phases(sessions):
             read = self._kv_bytes(context, sessions) if phase.name == "attention" else phase.weight_bytes
@@ -152,6 +160,7 @@ class Measuring:
             "step_ms_max": round(timing.slowest * 1e3, 3),
             "steps": len(timing.seconds),
             "tokens_per_second": round(sessions / timing.median, 2),
+            **self.watch(timing.began, timing.ended),
         }
 
     def _prefill_row(self, length: int, timing: Timing) -> dict[str, Any]:
@@ -163,6 +172,7 @@ class Measuring:
             "seconds_max": round(timing.slowest, 4),
             "runs": len(timing.seconds),
             "tokens_per_second": round(length / timing.median, 2),
+            **self.watch(timing.began, timing.ended),
         }
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from statistics import median
+from time import perf_counter
 
 from decodepool_worker.engine.rows import PAGE_TOKENS, Draw, Engine, Outcome, OverlappingEngine, Sampling, Span
 
-WARM_UP_STEPS = 2
-MAX_STEPS = 64
-"""Steps of one width at most: what is measured is a step at a context, not over a stretch of them."""
-ROOM_TOKENS = WARM_UP_STEPS + MAX_STEPS + 2
-"""What a session holds beyond its context, to be timed."""
-MIN_STEPS = 5
-STEP_SECONDS = 2.0
+ROOM_TOKENS = PAGE_TOKENS
+"""What a session holds beyond its context, to be timed: steps start again at the context once they have filled it. What
+is measured is a step at a context, not over a stretch of them.
+"""
+WARM_UP_SECONDS = 0.5
+"""Time for which what is timed runs before. A GPU that rested runs faster, one that read prompts slower, until its
+clocks have settled at what the work draws; a server's have.
+"""
+WARM_UP_RUNS = 2
+"""At least: the second is the first that was begun behind another."""
+STEP_SECONDS = 1.0
 """Time for one width, if that allows MIN_STEPS."""
+MIN_STEPS = 5
 PREFILL_RUNS = 3
 GREEDY = Sampling(temperature=0.0)
 SAMPLED = Sampling(temperature=0.8, top_p=0.95)
@@ -26,9 +32,11 @@ SAMPLED = Sampling(temperature=0.8, top_p=0.95)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of the repetitions of one thing."""
+    """Seconds of the repetitions of one thing, and between which readings of `perf_counter` they ran."""
 
     seconds: tuple[float, ...]
+    began: float
+    ended: float
 
     @property
     def median(self) -> float:
@@ -49,8 +57,8 @@ class Timing:
 def time_prefill(
     engine: Engine, pages: list[int], tokens: list[int], runs: int = PREFILL_RUNS, *, is_warm: bool = False
 ) -> Timing:
-    """Time a prompt of `tokens`, in steps as wide as they go, with the logits after it. A first run is not counted,
-    unless the engine is warm.
+    """Time a prompt of `tokens`, in steps as wide as they go, with the logits after it; warmed up before, unless the
+    engine is warm.
     """
 
     def run() -> None:
@@ -67,32 +75,39 @@ def time_prefill(
             under_way()
 
     if not is_warm:
-        run()
-    return Timing(tuple(_timed(run) for _ in range(runs)))
+        _timed(run, WARM_UP_SECONDS, at_least=1)
+    return _timed(run, 0.0, at_least=runs)
 
 
-def time_decode(
-    engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY, steps: int = MAX_STEPS
-) -> Timing:
-    """Time steps that evaluate and draw one token for each table, whose first `context` tokens are there: at most
-    `steps` of them, each as a server begins it, before the one ahead is read where the engine allows that.
+def time_decode(engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY) -> Timing:
+    """Time steps that evaluate and draw one token for each table, whose first `context` tokens are there; each is begun
+    as a server begins it, before the one ahead is read where the engine allows that, and warmed up by steps like it.
     """
     decoding = Decoding(engine, tables, context, sampling)
-    for _ in range(WARM_UP_STEPS):
-        decoding.step()
-    seconds: list[float] = []
-    while len(seconds) < steps and (len(seconds) < MIN_STEPS or sum(seconds) < STEP_SECONDS):
-        seconds.append(_timed(decoding.step))
+    _timed(decoding.step, WARM_UP_SECONDS, at_least=WARM_UP_RUNS)
+    timing = _timed(decoding.step, STEP_SECONDS, at_least=MIN_STEPS)
     decoding.finish()
-    return Timing(tuple(seconds))
+    return timing
+
+
+def run_one_step(engine: Engine, tables: list[list[int]], context: int) -> None:
+    """Run such a step, for whoever measures its parts."""
+    decoding = Decoding(engine, tables, context, GREEDY)
+    decoding.step()
+    decoding.finish()
 
 
 class Decoding:
-    """Sessions that decode side by side, a page table each, from `context` tokens on."""
+    """Sessions that decode side by side, a page table each, from `context` tokens on; from there again once each has
+    filled its room.
+    """
 
-    def __init__(self, engine: Engine, tables: list[list[int]], context: int, sampling: Sampling) -> None:
+    def __init__(
+        self, engine: Engine, tables: list[list[int]], context: int, sampling: Sampling, room_tokens: int = ROOM_TOKENS
+    ) -> None:
         self._engine, self._tables, self._sampling = engine, tables, sampling
-        self._position = context
+        self._context, self._room_tokens = context, room_tokens
+        self._done = 0
         self._tokens = [0] * len(tables)
         self._is_chained = can_be_followed(engine, self._spans())
         self._under_way: Callable[[], list[Outcome]] | None = None
@@ -103,7 +118,7 @@ class Decoding:
         if self._is_chained:
             self._under_way = begun(self._engine, self._spans(ahead=1))
         self._take(under_way())
-        self._position += 1
+        self._done += 1
 
     def finish(self) -> None:
         """Wait for the step that is under way."""
@@ -115,7 +130,7 @@ class Decoding:
 
     def _spans(self, ahead: int = 0) -> list[Span]:
         """Return the rows of the next position, or of one whose tokens are not read yet."""
-        position = self._position + ahead
+        position = self._context + (self._done + ahead) % self._room_tokens
         draw = Draw(self._sampling, 0, position + 1, [])  # nothing is penalised
         rows = enumerate(zip(self._tables, self._tokens, strict=True))
         return [Span(pages, position, [token], slot, draw, follows=ahead > 0) for slot, (pages, token) in rows]
@@ -140,7 +155,10 @@ def copy_context(engine: Engine, source: list[int], target: list[int], context: 
             engine.copy_page(old, new)
 
 
-def _timed(run: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
+def _timed(run: Callable[[], None], seconds: float, at_least: int) -> Timing:
+    """Run for so long, and so many times at least; time each."""
+    readings = [perf_counter()]
+    while len(readings) <= at_least or readings[-1] - readings[0] < seconds:
+        run()
+        readings.append(perf_counter())
+    return Timing(tuple(end - begin for begin, end in pairwise(readings)), readings[0], readings[-1])

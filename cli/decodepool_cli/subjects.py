@@ -14,7 +14,7 @@ from decodepool_worker.engine.open import Loaded, Wanted, open_named_shape
 from decodepool_worker.model.named_shapes import named_header
 
 from decodepool_cli.cases import COMPACT_CASES, shape_cases
-from decodepool_cli.measurement import Subject, joined, measure
+from decodepool_cli.measurement import Subject, Watch, joined, measure, unwatched
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 
@@ -47,12 +47,14 @@ def file_subject(file: Path, tensors: Iterable[TensorInfo], wanted: Wanted) -> S
     return Subject(file.name, lambda demand: opened(file, demand), wanted, step_weight_bytes(tensors))
 
 
-def measure_shape(name: str, weights: str, *, threads: int | None = None, is_profiled: bool = False) -> dict[str, Any]:
+def measure_shape(
+    name: str, weights: str, *, threads: int | None = None, is_profiled: bool = False, watch: Watch = unwatched
+) -> dict[str, Any]:
     """Measure all that a shape is held against: f16 keys and values, then q8_0 ones."""
     full = shape_subject(name, weights, Wanted(1, threads=threads, device="cuda"))
     compact = shape_subject(name, weights, Wanted(1, kv_type=KVType.Q8_0, threads=threads, device="cuda"))
-    report = measure(full, shape_cases(is_profiled=is_profiled))
+    report = measure(full, shape_cases(is_profiled=is_profiled), watch)
     try:
-        return joined(report, measure(compact, COMPACT_CASES))
+        return joined(report, measure(compact, COMPACT_CASES, watch))
     except BadModelFile as error:  # what was measured is worth having without
         return report | {"not_measured": [{"kv_type": KVType.Q8_0.value, "reason": str(error)}]}

@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from decodepool_cli import measuring
 from decodepool_cli.bench import _show
-from decodepool_cli.cases import COMPACT_CASES, shape_cases
+from decodepool_cli.cases import COMPACT_CASES, even_cases, shape_cases
+from decodepool_cli.measurement import measure
 from decodepool_cli.provenance import commit
-from decodepool_cli.subjects import step_weight_bytes
+from decodepool_cli.subjects import file_subject, step_weight_bytes
 from decodepool_sizing.header import read_header
 from decodepool_sizing.readers import file_reader
 from decodepool_worker.engine.open import Loaded, Wanted, open_model
@@ -24,6 +27,13 @@ from decodepool_kernels.cuda.profile import Phase
 
 from tests.cli.conftest import Call
 from tests.cli.models import write_untold
+
+
+@pytest.fixture(autouse=True)
+def a_quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time each width for no longer than these tests need."""
+    monkeypatch.setattr(measuring, "WARM_UP_SECONDS", 0.01)
+    monkeypatch.setattr(measuring, "STEP_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +62,21 @@ def test_it_measures_steps_prefill_and_memory(call: Call, untold: Path) -> None:
     assert report["machine"]["cores"] >= 1
     assert report["command"].startswith("decodepool bench ")
     assert (report["model"], report["device"]) == ("untold.gguf", "cpu")
+
+
+def test_each_row_has_what_was_watched_while_it_was_timed(untold: Path) -> None:
+    watched: list[tuple[float, float]] = []
+
+    def watch(began: float, ended: float) -> dict[str, float]:
+        watched.append((began, ended))
+        return {"sm_mhz": len(watched)}
+
+    with file_reader(untold) as reader:
+        subject = file_subject(untold, read_header(reader).tensors, Wanted(1))
+    report = measure(subject, even_cases(10, [1, 2], is_profiled=False), watch)
+    rows = report["prefill"] + report["decode"] + report["sampled"]
+    assert sorted(row["sm_mhz"] for row in rows) == [1, 2, 3, 4, 5]
+    assert all(earlier <= later for earlier, later in pairwise(instant for pair in watched for instant in pair))
 
 
 def test_people_get_tables(call: Call, untold: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda.backend import CudaBackend
+from decodepool_kernels.cuda.draws import DeviceDraw
 from decodepool_kernels.cuda.inputs import CHANGED_AT, CHANGED_END, NUMBER, WORDS_END
 from decodepool_kernels.runs import OneRow
 from decodepool_sizing.devices import WHOLE_HOPPER
@@ -94,3 +96,18 @@ def test_a_step_of_pages_that_are_not_there_takes_no_turn(backend: CudaBackend) 
         with pytest.raises(ValueError, match="pages are needed"):
             backend.begin([OneRow((9,), 0, (1,), 0)])
     backend.begin([OneRow((0,), 0, (1,), 0)])()
+
+
+@pytest.mark.parametrize("draw", [{"seed": 1 << 64}, {"position": 1 << 32}], ids=str)
+def test_a_step_whose_draw_cannot_be_told_to_the_device_changes_nothing(
+    gpu: ToldGpu, backend: CudaBackend, draw: dict[str, int]
+) -> None:
+    sound = DeviceDraw(1.0, 0, 1, 0, None, 0)
+    for _ in range(3):
+        with pytest.raises(OverflowError):
+            backend.begin([OneRow((3,), 0, (5,), 0)], [replace(sound, **draw)])
+    ended = backend.begin([OneRow((2,), 0, (1,), 0)], [sound])
+    gpu.run_steps()
+    known = backend.inputs.words
+    assert (gpu.words[: known.size] == known).all()
+    ended()

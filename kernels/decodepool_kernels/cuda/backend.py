@@ -186,20 +186,21 @@ class CudaBackend:
     ) -> Callable[[], NDArray[np.int32]]:
         """Start a step, or have it start when the one under way ends, with `draws`, if any, one for each run with a
         slot; return what waits for its end, without the GIL, and gives what `run` gives. At most STEPS_UNDER_WAY steps,
-        waited for in order; RuntimeError for one more, ValueError for runs that are none, and nothing has changed then.
+        waited for in order. RuntimeError for one more, ValueError for runs that are none, OverflowError for draws of
+        numbers that the device has no room for; nothing has changed then.
         """
-        self._turns.require_free()  # what is placed is known to be on the device: it must get there
+        number = self._turns.next_number()
         self._gpu.enter()
         rows = sum(len(run.tokens) for run in runs)
         if rows == 0:
             return lambda: np.empty((0, ANSWER_WORDS), np.int32)
-        parts = self.inputs.place(runs)
-        number, turn = self._turns.take()
-        self.inputs.words[NUMBER] = number
-        turn.write(self.inputs.words, parts)
-        is_drawn, wanted = any(draws), int(self.inputs.words[WANTED])
+        is_drawn = any(draws)
         if is_drawn:
             self._draws.ask(number, draws)
+        parts = self.inputs.place(runs)  # known to be on the device from here on: nothing may keep it from there
+        turn, wanted = self._turns.take(number), int(self.inputs.words[WANTED])
+        self.inputs.words[NUMBER] = number
+        turn.write(self.inputs.words, parts)
         self.replay(rows)
         if is_drawn:
             self._draws.draw(wanted)

@@ -50,14 +50,16 @@ class Turns:
         self._turns = [Turn(*of, gpu.mark()) for of in zip(brought, each, strict=True)]
         self.words, self.answers = brought.ctypes.data, answers.ctypes.data
 
-    def require_free(self) -> None:
-        """RuntimeError while the last step of the next turn has not been waited for."""
-        if self._turns[(self._number + 1) % STEPS_UNDER_WAY].is_taken:
+    def next_number(self) -> int:
+        """Return the next step's number. RuntimeError while the last step of its turn has not been waited for."""
+        number = (self._number + 1) & MOST_NUMBER
+        if self._turns[number % STEPS_UNDER_WAY].is_taken:
             raise RuntimeError(f"{STEPS_UNDER_WAY} steps are under way: one must be waited for before the next begins")
+        return number
 
-    def take(self) -> tuple[int, Turn]:
-        """Return the next step's number and its turn, which must be free."""
-        self._number = (self._number + 1) & MOST_NUMBER
-        turn = self._turns[self._number % STEPS_UNDER_WAY]
+    def take(self, number: int) -> Turn:
+        """Return the turn of the next step, whose number this is: the device waits for it from now on."""
+        self._number = number
+        turn = self._turns[number % STEPS_UNDER_WAY]
         turn.is_taken = True
-        return self._number, turn
+        return turn

@@ -80,6 +80,37 @@ struct Rows {
   }
 };
 
+// A warp's sums of a unit, to where all slices' meet: [slice][tile][8 rows][lane].
+DEVICE void leave_sums(float4* sums, const float (&acc)[ROW_TILES][TILES][4], int slice) {
+  UNROLL for (int r = 0; r < ROW_TILES; r++)
+    UNROLL for (int n = 0; n < TILES; n++)
+      sums[((slice * ROW_TILES + r) * TILES + n) * 32 + (threadIdx.x & 31)] = make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]);
+}
+
+// What place i of a unit's sums, of rows from `column` on, comes to.
+DEVICE float4 fold(const float4* sums, const Activation& a, int i, int column) {
+  float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
+  UNROLL for (int s = 0; s < SLICES; s++) {
+    const float4 sum = sums[s * ROW_TILES * TILES * 32 + i];
+    const float2 down = *(const float2*)(a.scales + s * a.columns + column);
+    y = make_float4(fmaf(sum.x, down.x, y.x), fmaf(sum.y, down.y, y.y), fmaf(sum.z, down.x, y.z), fmaf(sum.w, down.y, y.w));
+  }
+  return y;
+}
+
+// By all warps: what a unit's sums come to.
+DEVICE void put_unit(const float4* sums, const Activation& a, const Unit& at, const Part& part, int rows, const int* logits_slots, int domain) {
+  for (int i = threadIdx.x; i < ROW_TILES * TILES * 32; i += 256) {
+    const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, column = (at.row_tile + n) * 8 + 2 * (l & 3), output = (at.tile + r) * 16 + (l >> 2);
+    const float4 y = fold(sums, a, i, column);
+    const float values[4] = {y.x, y.y, y.z, y.w};
+    UNROLL for (int j = 0; j < 4; j++) {
+      const int row = column + (j & 1), o = output + (j & 2) * 4;
+      if (row < rows && o < part.outputs) put_output(part, domain == WANTED ? logits_slots[row] : row, o, values[j]);
+    }
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(256, TILES == 1 ? 2 : 1)
 matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain) {
   extern __shared__ __align__(128) u8 shared[];
@@ -108,8 +139,8 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
     for (int visit = 0; visit < visits; visit++) {
       const int first = (slice + SLICES * visit) * GROUP_BLOCKS, count = min(GROUP_BLOCKS, blocks - first);
       Columns x[GROUP_BLOCKS][TILES];
-      GroupSums sums_of[TILES];
-      from.fetch(x, sums_of, blocks - first);
+      GroupSums of_group[TILES];
+      from.fetch(x, of_group, blocks - first);
       ring.wait();
       __syncwarp();
       feed.next(ring, parts, p);
@@ -128,27 +159,12 @@ matmul(const __grid_constant__ Parts parts, u8* activation, int blocks, int colu
           fold_blocks(GROUP_CHAINS ? chains : acc, n, w, some);
         }
       }
-      UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, sums_of[n]);
+      UNROLL for (int n = 0; n < TILES; n++) end_group(acc, n, chains, heads, of_group[n]);
     }
     float4* sums = both_sums + odd * (SLICES * ROW_TILES * TILES * 32);  // the last unit's may still be read
     odd ^= 1;
-    UNROLL for (int r = 0; r < ROW_TILES; r++)
-      UNROLL for (int n = 0; n < TILES; n++)
-        sums[((slice * ROW_TILES + r) * TILES + n) * 32 + lane] = make_float4(acc[r][n][0], acc[r][n][1], acc[r][n][2], acc[r][n][3]);
+    leave_sums(sums, acc, slice);
     __syncthreads();
-    for (int i = threadIdx.x; i < ROW_TILES * TILES * 32; i += 256) {
-      const int l = i & 31, r = i / 32 / TILES, n = i / 32 % TILES, column = (at.row_tile + n) * 8 + 2 * (l & 3), output = (at.tile + r) * 16 + (l >> 2);
-      float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
-      UNROLL for (int s = 0; s < SLICES; s++) {
-        const float4 sum = sums[s * ROW_TILES * TILES * 32 + i];
-        const float2 down = *(const float2*)(a.scales + s * columns + column);
-        y = make_float4(fmaf(sum.x, down.x, y.x), fmaf(sum.y, down.y, y.y), fmaf(sum.z, down.x, y.z), fmaf(sum.w, down.y, y.w));
-      }
-      const float values[4] = {y.x, y.y, y.z, y.w};
-      UNROLL for (int j = 0; j < 4; j++) {
-        const int row = column + (j & 1), o = output + (j & 2) * 4;
-        if (row < p.rows && o < part.outputs) put_output(part, domain == WANTED ? logits_slots[row] : row, o, values[j]);
-      }
-    }
+    put_unit(sums, a, at, part, p.rows, logits_slots, domain);
   }
 }

@@ -65,6 +65,25 @@ DEVICE void read_columns(Columns& x, const u8* columns, const Activation& a, int
 #endif
 }
 
+// A thread's warp, and what it holds of a tile of sums: outputs g and g + 8 of rows 2 t and 2 t + 1.
+struct Own {
+  int warp, g, t;
+};
+
+// What a warp's outputs of a unit come to; or a slice's sums, to their place in `apart`, a row `width` behind the last.
+DEVICE void put_unit(const float (&y)[WARP_TILES][TILES][4], const Own& own, const Unit& at, const Part& part, int rows, const int* logits_slots, int domain,
+                     float* apart, int width) {
+  UNROLL for (int r = 0; r < WARP_TILES; r++)
+    UNROLL for (int n = 0; n < TILES; n++)
+      UNROLL for (int j = 0; j < 4; j++) {
+        const int row = (at.row_tile + n) * 8 + 2 * own.t + (j & 1), local = (own.warp * WARP_TILES + r) * 16 + own.g + (j & 2) * 4;
+        const int output = at.tile * 16 + local;
+        if (row >= rows || output >= part.outputs) continue;
+        if (SPLIT) apart[(i64)row * width + local] = y[r][n][j];
+        else put_output(part, domain == WANTED ? logits_slots[row] : row, output, y[r][n][j]);
+      }
+}
+
 extern "C" __global__ void __launch_bounds__(256, 1)
 matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int columns, const int* step, int domain, float* partials, int width) {
   extern __shared__ __align__(128) u8 shared[];
@@ -119,16 +138,7 @@ matmul_wide(const __grid_constant__ Parts parts, u8* activation, int blocks, int
             y[r][n][j] = SPLIT ? acc[r][n][j] : fmaf(acc[r][n][j], j & 1 ? down.y : down.x, y[r][n][j]);
       }
     }
-    UNROLL for (int r = 0; r < WARP_TILES; r++)
-      UNROLL for (int n = 0; n < TILES; n++)
-        UNROLL for (int j = 0; j < 4; j++) {
-          const int row = (at.row_tile + n) * 8 + 2 * t + (j & 1), local = (warp * WARP_TILES + r) * 16 + g + (j & 2) * 4;
-          const int output = at.tile * 16 + local;
-          if (row >= p.rows || output >= part.outputs) continue;
-          if (SPLIT)
-            partials[((i64)first_slice * p.rows + row) * width + (i64)(place / p.column_groups()) * UNIT_OUTPUTS + local] = y[r][n][j];
-          else
-            put_output(part, domain == WANTED ? logits_slots[row] : row, output, y[r][n][j]);
-        }
+    float* apart = partials + (i64)first_slice * p.rows * width + (i64)(place / p.column_groups()) * UNIT_OUTPUTS;
+    put_unit(y, {warp, g, t}, at, part, p.rows, logits_slots, domain, apart, width);
   }
 }
