@@ -54,7 +54,9 @@ class Card:
 
 @contextmanager
 def watched_card() -> Iterator[Card]:
-    """Watch the card for the time of a `with`; where no `nvidia-smi` is, nothing is told."""
+    """Watch the first card that CUDA may see, of cards that are alike: others it counts in an order of its own. Where no
+    `nvidia-smi` is, nothing is told.
+    """
     card = Card()
     first, *_ = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")
     try:

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 import aiohttp
-from decodepool_cli.measuring import GREEDY, Decoding, time_prefill
+from decodepool_cli.measuring import GREEDY, Decoding, read_prompt
 from decodepool_cli.provenance import provenance
 from decodepool_sizing.api_keys import ApiKeys
 from decodepool_sizing.kv import pages
@@ -62,7 +62,7 @@ def bare_tokens_per_second(loaded: Loaded, streams: int) -> float:
     each = pages(CONTEXT)
     tables = [list(range(i * each, (i + 1) * each)) for i in range(streams)]
     for index, table in enumerate(tables):
-        time_prefill(loaded.engine, table, prompt(index), runs=1, is_warm=True)
+        read_prompt(loaded.engine, table, prompt(index))
     decoding = Decoding(loaded.engine, tables, PROMPT, GREEDY, CONTEXT - PROMPT)
     began = time.perf_counter()
     for _ in range(DRAWN):

@@ -19,9 +19,6 @@ from decodepool_cli.cases import Cases
 from decodepool_cli.measuring import ROOM_TOKENS, SAMPLED, Timing, copy_context, run_one_step, time_decode, time_prefill
 from decodepool_cli.provenance import provenance
 
-LONG_PROMPT_TOKENS = 4096
-"""Prompts beyond this are timed once, after a short one has warmed everything up."""
-
 Open = Callable[[Wanted], AbstractContextManager[Loaded]]
 """Opens the model with room for what is wanted, for the time of a `with`."""
 Watch = Callable[[float, float], Mapping[str, float]]
@@ -107,8 +104,6 @@ class Measuring:
         engine = self.loaded.engine
         tokens = [(i * 7919 + 17) % engine.vocabulary_size for i in range(length)]
         table = list(range(pages(length)))
-        if length > LONG_PROMPT_TOKENS:
-            return self._prefill_row(length, time_prefill(engine, table, tokens, runs=1, is_warm=True))
         return self._prefill_row(length, time_prefill(engine, table, tokens))
 
     def _decode(self, context: int, sessions: int) -> dict[str, Any]:

@@ -25,6 +25,8 @@ STEP_SECONDS = 1.0
 """Time for one width, if that allows MIN_STEPS."""
 MIN_STEPS = 5
 PREFILL_RUNS = 3
+LONG_PROMPT_TOKENS = 4096
+"""Prompts beyond this are timed once, and warmed up by so many of their tokens."""
 GREEDY = Sampling(temperature=0.0)
 SAMPLED = Sampling(temperature=0.8, top_p=0.95)
 """A usual way to draw that has to weigh and order a whole row of logits."""
@@ -54,29 +56,26 @@ class Timing:
         return max(self.seconds)
 
 
-def time_prefill(
-    engine: Engine, pages: list[int], tokens: list[int], runs: int = PREFILL_RUNS, *, is_warm: bool = False
-) -> Timing:
-    """Time a prompt of `tokens`, in steps as wide as they go, with the logits after it; warmed up before, unless the
-    engine is warm.
-    """
+def time_prefill(engine: Engine, pages: list[int], tokens: list[int]) -> Timing:
+    """Time a prompt of `tokens`, a long one once; warmed up by its beginning."""
+    beginning = tokens[:LONG_PROMPT_TOKENS]
+    _timed(partial(read_prompt, engine, pages, beginning), WARM_UP_SECONDS, at_least=1)
+    runs = PREFILL_RUNS if len(beginning) == len(tokens) else 1
+    return _timed(partial(read_prompt, engine, pages, tokens), 0.0, at_least=runs)
 
-    def run() -> None:
-        under_way = None
-        for begin in range(0, len(tokens), engine.max_step_rows):
-            chunk = tokens[begin : begin + engine.max_step_rows]
-            is_last = begin + len(chunk) == len(tokens)
-            spans = [Span(pages, begin, chunk, 0 if is_last else None)]
-            following = begun(engine, spans)
-            if under_way is not None:
-                under_way()
-            under_way = following
+
+def read_prompt(engine: Engine, pages: list[int], tokens: list[int]) -> None:
+    """Evaluate a prompt, in steps as wide as they go, with the logits after it."""
+    under_way = None
+    for begin in range(0, len(tokens), engine.max_step_rows):
+        chunk = tokens[begin : begin + engine.max_step_rows]
+        is_last = begin + len(chunk) == len(tokens)
+        following = begun(engine, [Span(pages, begin, chunk, 0 if is_last else None)])
         if under_way is not None:
             under_way()
-
-    if not is_warm:
-        _timed(run, WARM_UP_SECONDS, at_least=1)
-    return _timed(run, 0.0, at_least=runs)
+        under_way = following
+    if under_way is not None:
+        under_way()
 
 
 def time_decode(engine: Engine, tables: list[list[int]], context: int, sampling: Sampling = GREEDY) -> Timing:

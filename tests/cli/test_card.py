@@ -23,7 +23,7 @@ def path_with(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str | None
     if program is not None:
         (folder / "nvidia-smi").write_text(program)
         (folder / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", str(folder) if program is None else f"{folder}:/usr/bin:/bin")
 
 
 def test_rows_have_what_the_card_told_while_they_were_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ case "$1" in --id=$WANTED) echo "1, 2.0" ;; esac
 
 
 @pytest.mark.parametrize(("visible", "wanted"), [(None, "0"), ("3,1", "3"), ("GPU-8f", "GPU-8f")], ids=str)
-def test_the_card_that_is_watched_is_the_one_that_cuda_takes(
+def test_the_card_that_is_watched_is_the_first_that_cuda_may_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, wanted: str
 ) -> None:
     path_with(monkeypatch, tmp_path, ECHO)
@@ -59,7 +59,7 @@ def test_the_card_that_is_watched_is_the_one_that_cuda_takes(
     assert card.samples[0].sm_mhz == 1
 
 
-@pytest.mark.parametrize("program", [None, "#!/bin/sh\nexit 9\n", "#!/bin/sh\necho no devices were found\n"], ids=str)
+@pytest.mark.parametrize("program", [None, "#!/bin/sh\nexit 9\n"], ids=["no nvidia-smi", "one that ends"])
 def test_a_card_of_which_nothing_is_told_adds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None
 ) -> None:
@@ -68,6 +68,12 @@ def test_a_card_of_which_nothing_is_told_adds_nothing(
         began = time.perf_counter()
     assert card.between(began, time.perf_counter()) == {}
     assert card_shown({"step_ms": 1.0}) == ""
+
+
+def test_what_is_no_clock_and_power_tells_nothing() -> None:
+    card = Card()
+    card.listen(["no devices were found\n", "[N/A], [N/A]\n", "\n", "1980\n"])
+    assert card.samples == []
 
 
 def test_a_fault_of_what_is_measured_ends_the_watch_and_is_not_hidden(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from decodepool_cli import measuring
 from decodepool_cli.cases import shape_cases
-from decodepool_cli.measuring import MIN_STEPS, ROOM_TOKENS, STEP_SECONDS, time_decode, time_prefill
+from decodepool_cli.measuring import LONG_PROMPT_TOKENS, MIN_STEPS, ROOM_TOKENS, STEP_SECONDS, time_decode, time_prefill
 from decodepool_sizing.kv import pages
 from decodepool_worker.engine.rows import PAGE_TOKENS, Outcome, Sampled, Span
 from numpy.typing import NDArray
@@ -80,9 +80,11 @@ def test_prompts_are_timed_once_their_clocks_have_settled(engine: SettlingEngine
     assert timing.seconds == pytest.approx([3 * SETTLED] * 3)
 
 
-def test_a_prompt_on_a_warm_engine_is_timed_at_once(engine: SettlingEngine) -> None:
-    assert time_prefill(engine, [0], [1] * 40, runs=1, is_warm=True).seconds == pytest.approx([3 * RESTED])
-    assert len(engine.stepped) == 3
+def test_a_long_prompt_is_timed_once_its_beginning_has_settled_the_clocks(engine: SettlingEngine) -> None:
+    timing = time_prefill(engine, [0], [1] * (LONG_PROMPT_TOKENS + 1))
+    steps = LONG_PROMPT_TOKENS // engine.max_step_rows
+    assert timing.seconds == pytest.approx([(steps + 1) * SETTLED])
+    assert len(engine.stepped) % steps == 1
 
 
 def test_what_was_timed_lies_between_the_readings_that_go_with_it(engine: SettlingEngine) -> None:

@@ -28,9 +28,9 @@
 #define HELD_BYTES (HELD_GROUPS * COLUMNS_BYTES)  // of a slice
 #define OWN_TILES (UNIT_TILES / CLUSTER)
 #define OWN_SUMS (SLICES * OWN_TILES * TILES * 4 * HELD_ROWS)  // float4s that are sent
-// Of memory's bytes, what comes to an SM in a clock; and the clocks in which a slot's weights do.
+// Of memory's bytes, what comes to an SM in a clock (of an H200); and the clocks in which a slot of every slice does.
 #define CLOCK_BYTES 20
-#define SLOT_CLOCKS (WEIGHT_BYTES / CLOCK_BYTES)
+#define SLOT_CLOCKS (OWN_SLICES * WEIGHT_BYTES / CLOCK_BYTES)
 #define IS_PACED (HELD_ROWS <= 4 && !BESIDE)
 // Warps that fold: of 8 rows one a tile; of 16 one for each 8, so few that those that compute have registers enough.
 #define FOLDERS (TILES == 1 ? OWN_TILES : TILES)

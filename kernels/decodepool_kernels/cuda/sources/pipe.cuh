@@ -1,5 +1,5 @@
 // A ring of slots in shared memory between warps that copy and warps that compute (sm_90): a slot is filled by the copy engine, then read, then
-// given back by every reading warp.
+// given back by every reading warp, or by each of its lanes.
 #pragma once
 #include "common.cuh"
 
