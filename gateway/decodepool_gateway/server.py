@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from decodepool_sizing.api_keys import ApiKeys
 from decodepool_web.connections import LAST_WORDS_SECONDS, connection_limit, started
+from decodepool_web.keys import follow
 from decodepool_web.program import PROGRAM
 from decodepool_web.signals import Signals
 
@@ -66,7 +67,7 @@ async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) 
 def background(gateway: Gateway, options: GatewayOptions) -> list[Coroutine[None, None, None]]:
     """Return what runs beside the requests: discovery, polls, the key file, the live page's lines."""
     poller = Poller(gateway.pool, gateway.upstream)
-    return [poller.run(), options.discovery.run(poller.discovered), options.keys.follow(), gateway.live.run()]
+    return [poller.run(), options.discovery.run(poller.discovered), follow(options.keys), gateway.live.run()]
 
 
 @asynccontextmanager
