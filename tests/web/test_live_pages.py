@@ -15,7 +15,7 @@ COMMON = live_text("decodepool_web", "page.js")
 
 @dataclass(frozen=True)
 class Page:
-    """What a program has of its own."""
+    """What a server has of its own."""
 
     document: str
     script: str
