@@ -11,6 +11,7 @@ from decodepool_web.live_page import live_text
 from decodepool_worker.serving.routes import ROUTES as WORKER_ROUTES
 
 COMMON = live_text("decodepool_web", "page.js")
+IMPORT = r'^import \{ (.+) \} from "\./page\.js";$'
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,17 @@ class Page:
     document: str
     script: str
     paths: frozenset[str]
+
+    @property
+    def taken(self) -> set[str]:
+        """What the script imports of the common one."""
+        (names,) = re.findall(IMPORT, self.script, re.MULTILINE)
+        return set(names.split(", "))
+
+    @property
+    def own(self) -> str:
+        """The script behind its import."""
+        return re.split(IMPORT, self.script, flags=re.MULTILINE)[-1]
 
 
 PAGES = {
@@ -34,7 +46,16 @@ PAGES = {
         frozenset(route.path for route in GATEWAY_ROUTES),
     ),
 }
+DEFINED = r"(?:async )?(?:function|const|let) ([\w$]+)"
 EACH_PAGE = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+
+
+def is_called(name: str, script: str) -> bool:
+    return bool(re.search(rf'(?<![\w.$"-]){re.escape(name)}\(', script))
+
+
+def is_used(name: str, script: str) -> bool:
+    return is_called(name, script) if name == "$" else bool(re.search(rf"(?<![\w.$]){name}\b", script))
 
 
 @EACH_PAGE
@@ -46,11 +67,16 @@ def test_scripts_name_what_the_document_has(page: Page) -> None:
 
 @EACH_PAGE
 def test_a_script_takes_from_the_common_one_what_that_gives_and_uses_it(page: Page) -> None:
-    given = set(re.findall(r"^export (?:async )?(?:function|const|let) ([\w$]+)", COMMON, re.MULTILINE))
-    (names,) = re.findall(r'^import \{ (.+) \} from "\./page\.js";$', page.script, re.MULTILINE)
-    taken = set(names.split(", "))
-    assert taken <= given
-    assert {name for name in taken if page.script.count(name) < 2} == set()
+    assert page.taken <= set(re.findall(rf"^export {DEFINED}", COMMON, re.MULTILINE))
+    assert {name for name in page.taken if not is_used(name, page.own)} == set()
+
+
+@EACH_PAGE
+def test_what_a_script_uses_of_the_common_one_it_takes_or_has_itself(page: Page) -> None:
+    had = page.taken | set(re.findall(rf"^{DEFINED}", page.own, re.MULTILINE))
+    common = set(re.findall(rf"^(?:export )?{DEFINED}", COMMON, re.MULTILINE))
+    assert {name for name in common - had if is_called(name, page.own)} == set()
+    assert {name for name in common - had if name.isupper() and is_used(name, page.own)} == set()
 
 
 @EACH_PAGE
