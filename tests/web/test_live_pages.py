@@ -11,7 +11,9 @@ from decodepool_web.live_page import live_text
 from decodepool_worker.serving.routes import ROUTES as WORKER_ROUTES
 
 COMMON = live_text("decodepool_web", "page.js")
+COMMON_STYLE = live_text("decodepool_web", "page.css")
 IMPORT = r'^import \{ (.+) \} from "\./page\.js";$'
+DEFINED = r"(?:async )?(?:function|const|let) ([\w$]+)"
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Page:
     """What a server has of its own."""
 
     document: str
+    style: str
     script: str
     paths: frozenset[str]
 
@@ -37,16 +40,17 @@ class Page:
 PAGES = {
     "worker": Page(
         live_text("decodepool_worker.serving", "index.html"),
+        live_text("decodepool_worker.serving", "live.css"),
         live_text("decodepool_worker.serving", "live.js"),
         frozenset(route.path for route in WORKER_ROUTES),
     ),
     "pool": Page(
         live_text("decodepool_gateway", "index.html"),
+        live_text("decodepool_gateway", "pool.css"),
         live_text("decodepool_gateway", "pool.js"),
         frozenset(route.path for route in GATEWAY_ROUTES),
     ),
 }
-DEFINED = r"(?:async )?(?:function|const|let) ([\w$]+)"
 EACH_PAGE = pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 
 
@@ -55,7 +59,9 @@ def is_called(name: str, script: str) -> bool:
 
 
 def is_used(name: str, script: str) -> bool:
-    return is_called(name, script) if name == "$" else bool(re.search(rf"(?<![\w.$]){name}\b", script))
+    if name == "$":  # no word
+        return is_called(name, script)
+    return bool(re.search(rf"(?<![\w.$]){name}\b", script))
 
 
 @EACH_PAGE
@@ -77,6 +83,13 @@ def test_what_a_script_uses_of_the_common_one_it_takes_or_has_itself(page: Page)
     common = set(re.findall(rf"^(?:export )?{DEFINED}", COMMON, re.MULTILINE))
     assert {name for name in common - had if is_called(name, page.own)} == set()
     assert {name for name in common - had if name.isupper() and is_used(name, page.own)} == set()
+
+
+@EACH_PAGE
+def test_colours_that_a_page_uses_are_mixed(page: Page) -> None:
+    style = COMMON_STYLE + page.style
+    used = set(re.findall(r"var\((--[\w-]+)\)", style)) | set(re.findall(r'"(--[\w-]+)"', COMMON + page.script))
+    assert used <= set(re.findall(r"(--[\w-]+): ", style))
 
 
 @EACH_PAGE
