@@ -54,8 +54,8 @@ class Card:
 
 @contextmanager
 def watched_card() -> Iterator[Card]:
-    """Watch the first card that CUDA may see, of cards that are alike: others it counts in an order of its own. Where no
-    `nvidia-smi` is, nothing is told.
+    """Watch the first card that CUDA may see, of cards that are alike: CUDA counts others in an order of its own.
+    Where no `nvidia-smi` is, nothing is told.
     """
     card = Card()
     first, *_ = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")

@@ -15,8 +15,6 @@ def listener(host: str, port: int) -> socket.socket:
     """Return a listening socket; bad input where this machine has no such address, or the port is taken."""
     try:
         return listening_socket(host, port)
-    except UnicodeError:  # a label of the name is empty, or too long
-        raise bad_input(f"--host: {host!r} is no host") from None
     except OSError as error:
         raise bad_input(str(error)) from None
 

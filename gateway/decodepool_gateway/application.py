@@ -11,8 +11,8 @@ import logging
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
 from decodepool_web.application import add_routes, recorded, refusing
-from decodepool_web.program import PROGRAM, Program
 from decodepool_web.routes import Handler
+from decodepool_web.server_identity import IDENTITY, ServerIdentity
 
 from decodepool_gateway.gateway import GATEWAY, Gateway, gateway_of
 from decodepool_gateway.routes import ROUTES
@@ -28,7 +28,7 @@ def build_application(gateway: Gateway) -> web.Application:
     middlewares = [recorded, closing, refusing, translating, keyed]
     app = web.Application(middlewares=middlewares, client_max_size=gateway.bodies.max_body_bytes)
     app[GATEWAY] = gateway
-    app[PROGRAM] = Program("gateway", logger, gateway.metrics)
+    app[IDENTITY] = ServerIdentity("gateway", logger, gateway.metrics)
     add_routes(app, ROUTES)
     return app
 

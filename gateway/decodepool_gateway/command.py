@@ -59,10 +59,8 @@ def gateway(
     discovery = _discovery(namespace, service, worker)
     try:
         listener = listening_socket(host, port) if inherited is None else inherited_socket(inherited)
-    except UnicodeError as error:
-        raise typer.BadParameter(f"{host}: {error}", param_hint="--port") from None
     except OSError as error:
-        raise typer.BadParameter(str(error), param_hint="--port") from None
+        raise typer.BadParameter(str(error), param_hint="--host/--port") from None
     log_to_stderr(logging.Formatter(*PLAIN) if log_plain else JsonLines())
     address, taken = listener.getsockname()[:2]
     logger.info("pool %s: listening on %s:%d", pool, address, taken)

@@ -9,7 +9,7 @@ import asyncio
 
 from aiohttp import web
 from decodepool_web.connections import Connection, Connections
-from decodepool_web.program import Program
+from decodepool_web.server_identity import ServerIdentity
 
 MOST_CONNECTIONS = 8192
 
@@ -20,8 +20,8 @@ DESCRIPTORS_EACH = 2
 class ClientConnections(Connections):
     """Every open client connection. `idle` tells when no request is being answered."""
 
-    def __init__(self, program: Program, server: web.Server, limit: int) -> None:
-        super().__init__(program, server, limit)
+    def __init__(self, identity: ServerIdentity, server: web.Server, limit: int) -> None:
+        super().__init__(identity, server, limit)
         self._idle = asyncio.Event()
         self._idle.set()
 

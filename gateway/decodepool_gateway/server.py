@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from decodepool_sizing.api_keys import ApiKeys
 from decodepool_web.connections import LAST_WORDS_SECONDS, connection_limit, started
-from decodepool_web.program import PROGRAM
+from decodepool_web.keys import follow
+from decodepool_web.server_identity import IDENTITY
 from decodepool_web.signals import Signals
 
 from decodepool_gateway.application import build_application
@@ -66,7 +67,7 @@ async def serve_until_stopped(options: GatewayOptions, listener: socket.socket) 
 def background(gateway: Gateway, options: GatewayOptions) -> list[Coroutine[None, None, None]]:
     """Return what runs beside the requests: discovery, polls, the key file, the live page's lines."""
     poller = Poller(gateway.pool, gateway.upstream)
-    return [poller.run(), options.discovery.run(poller.discovered), options.keys.follow(), gateway.live.run()]
+    return [poller.run(), options.discovery.run(poller.discovered), follow(options.keys), gateway.live.run()]
 
 
 @asynccontextmanager
@@ -74,7 +75,7 @@ async def serving(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Cl
     """Serve on a listening socket for the time of the block."""
     app = build_application(gateway)
     runner, server = await started(app)
-    connections = ClientConnections(app[PROGRAM], server, connection_limit(MOST_CONNECTIONS, DESCRIPTORS_EACH))
+    connections = ClientConnections(app[IDENTITY], server, connection_limit(MOST_CONNECTIONS, DESCRIPTORS_EACH))
     await connections.listen(listener)
     try:
         yield connections

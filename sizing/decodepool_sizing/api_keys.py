@@ -1,17 +1,13 @@
-"""API keys out of a file: one a line, blank lines and `#` comments apart; read again when the file changes."""
+"""API keys out of a file: one a line, blank lines and `#` comments apart. What was read can be read again."""
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from decodepool_sizing.api_errors import ApiError
-
-LOOK_SECONDS = 2.0
-"""How often a key file that is followed is looked at again."""
 
 logger = logging.getLogger("decodepool.keys")
 
@@ -21,7 +17,7 @@ class KeyFileError(ValueError):
 
 
 class ApiKeys:
-    """The keys that open an API. Without any, it is open. Those of a file change without a restart."""
+    """The keys that open an API. Without any, it is open. Those of a file can be read again."""
 
     def __init__(self, keys: Sequence[bytes] = (), path: Path | None = None) -> None:
         self.keys = tuple(keys)
@@ -49,12 +45,6 @@ class ApiKeys:
         if keys != self.keys:
             logger.info("%d API keys, read again from %s", len(keys), self._path)
             self.keys = keys
-
-    async def follow(self) -> None:
-        """Reread the file now and then, for as long as somebody serves by it."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.reread()
 
 
 def _read(path: Path) -> tuple[bytes, ...]:

@@ -80,7 +80,7 @@ def test_ctrl_c_is_an_end_like_any_other(start: Start, untold: Path) -> None:
         (["--context=64", "--kv-type=q3"], 2, "--kv-type"),
         (["--context=64", "--api-keys=/nowhere"], 2, "--api-keys"),
         (["--context=64", "--host=no.such.host.invalid"], 2, "no.such.host.invalid"),
-        (["--context=64", "--host=no..host"], 2, "--host"),
+        (["--context=64", "--host=no..host"], 2, "'no..host' is no host"),
         (["--context=64", "--drain-timeout=-1"], 2, "--drain-timeout"),
         (["--context=64", "--name="], 2, "--name"),
         (["--context=64", "--name=two\nlines"], 2, "--name"),

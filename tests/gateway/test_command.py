@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from decodepool_gateway import command
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -27,7 +30,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--api-keys=/nowhere"], "/nowhere"),
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--port=70000"], "--port"),
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no.such.host.invalid"], "no.such.host.invalid"),
-        (["--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no..host"], "no..host"),
+        (["--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no..host"], "--host/--port: 'no..host' is no host"),
         (["--pool=p", "--worker=a=http://127.0.0.1:1", "--colour"], "--colour"),
         (["--pool=p", "--namespace=n", "--service=s"], "cluster"),
     ],
@@ -55,6 +58,19 @@ def test_a_port_that_is_taken_is_told() -> None:
 def test_a_host_that_is_none_is_told_in_words() -> None:
     done = run("--pool=p", "--worker=a=http://127.0.0.1:1", "--host=no.such.host.invalid")
     assert "Errno" not in done.stderr
+
+
+def test_an_address_that_the_machine_cannot_have_is_told_with_its_host(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: int) -> socket.socket:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(socket, "socket", refused)
+    words = ["decodepool_gateway", "--pool=p", "--worker=a=http://127.0.0.1:1", "--host=::1"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert command.main() == 2
+    assert "cannot listen on ::1:8080: Address family not supported by protocol" in capsys.readouterr().err
 
 
 def test_help_names_every_option() -> None:

@@ -6,13 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from decodepool_gateway.routes import ROUTES
 from decodepool_sizing.api_keys import ApiKeys, KeyFileError
 
 from tests.gateway.processes import PoolProcess, running_pool, until
 
 pytestmark = pytest.mark.slow  # a pool of its own
 
-PUBLIC = ["/", "/live/pool.css", "/live/pool.js", "/healthz", "/readyz", "/metrics", "/openapi.json"]
+PUBLIC = [route.path for route in ROUTES if route.public]
+TELLS_NOTHING = {
+    *("/", "/live/page.css", "/live/page.js", "/live/pool.css", "/live/pool.js"),
+    *("/healthz", "/readyz", "/metrics", "/openapi.json"),
+}
+"""What may be public: it says nothing of sessions."""
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +39,10 @@ def locked(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poo
 def status(pool: PoolProcess, path: str, key: str | None) -> int:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     return pool.call("GET", path, **headers).status
+
+
+def test_what_says_nothing_of_sessions_and_nothing_else_is_public() -> None:
+    assert set(PUBLIC) == TELLS_NOTHING
 
 
 @pytest.mark.parametrize("path", PUBLIC)

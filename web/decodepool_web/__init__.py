@@ -3,8 +3,9 @@
 | module | holds |
 |---|---|
 | `routes`, `application` | a row of a route table; what every request passes |
-| `program`, `answers` | who answers, counts and logs; JSON and refusals |
+| `server_identity`, `answers` | who answers, counts and logs; JSON and refusals |
 | `connections`, `sockets` | connections that wait and those that are busy; the sockets below them |
+| `keys` | a key file that is followed |
 | `signals`, `logs` | SIGTERM, a dead parent; lines on stderr |
 | `live_page`, `live/` | the style and script that both live pages use |
 """

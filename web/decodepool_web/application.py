@@ -1,4 +1,4 @@
-"""What every request passes: the middlewares of both programs, outermost first.
+"""What every request passes: the middlewares of both servers, outermost first.
 
 `recorded` counts and logs, `refusing` turns faults into OpenAI's error object.
 """
@@ -14,8 +14,8 @@ from aiohttp import HttpVersion11, web
 from decodepool_sizing.api_errors import ApiError
 
 from decodepool_web.connections import Connection
-from decodepool_web.program import program_of
 from decodepool_web.routes import Handler, Route
+from decodepool_web.server_identity import identity_of
 
 OK = 200
 FIRST_FAULT = 400
@@ -43,7 +43,7 @@ async def expected(request: web.Request) -> web.StreamResponse | None:
         request.writer.output_size = 0  # no part of the answer
         return None
     fault = ApiError("expectation_failed", f"Expect: {expectation[:40]!r} is not 100-continue")
-    return program_of(request).refusal(fault)
+    return identity_of(request).refusal(fault)
 
 
 @web.middleware
@@ -68,33 +68,33 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
 @web.middleware
 async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every fault as OpenAI's error object. A stream that has begun tells its own faults."""
-    program = program_of(request)
+    identity = identity_of(request)
     try:
         return await handler(request)
     except ApiError as error:
         fault = error
     except web.HTTPMethodNotAllowed as error:
         message = f"{request.method} is not a method of {request.path}: use {', '.join(sorted(error.allowed_methods))}"
-        return program.refusal(ApiError("method_not_allowed", message), {"Allow": error.headers["Allow"]})
+        return identity.refusal(ApiError("method_not_allowed", message), {"Allow": error.headers["Allow"]})
     except web.HTTPNotFound:
         fault = ApiError("unknown_route", f"there is no {request.path[:200]}: see /openapi.json")
     except (web.HTTPException, ConnectionError):
         raise
     except Exception:
-        program.logger.exception("%s %s failed", request.method, _pattern(request))
-        fault = program.internal_error()
-    return program.refusal(fault)
+        identity.logger.exception("%s %s failed", request.method, _pattern(request))
+        fault = identity.internal_error()
+    return identity.refusal(fault)
 
 
 def _record(request: web.Request, status: int, seconds: float) -> None:
     """Count and log by the route's pattern: guesses would each be a series of their own, and ids are secrets."""
-    program, route = program_of(request), _pattern(request)
-    program.counters.requests.labels(request.method, route, str(status)).inc()
+    identity, route = identity_of(request), _pattern(request)
+    identity.counters.requests.labels(request.method, route, str(status)).inc()
     if status == CLIENT_CLOSED:
-        program.counters.disconnects.inc()
+        identity.counters.disconnects.inc()
     fields = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
     level = logging.INFO if status >= FIRST_FAULT else logging.DEBUG  # what succeeds is in the metrics
-    program.logger.log(level, "%s %s %s", request.method, route, status, extra={"fields": fields})
+    identity.logger.log(level, "%s %s %s", request.method, route, status, extra={"fields": fields})
 
 
 def _pattern(request: web.Request) -> str:

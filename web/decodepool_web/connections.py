@@ -1,7 +1,7 @@
 """Connections: how many there may be, and how long one may take to say what it wants.
 
 Python's server gives a connection 75 s before its first request and afterwards between two, and takes as many as there
-are descriptors. Here the first request has a deadline of its own. Who makes room where there are too many, each program
+are descriptors. Here the first request has a deadline of its own. Who makes room where there are too many, each server
 decides for itself.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
 
-from decodepool_web.program import Program
+from decodepool_web.server_identity import ServerIdentity
 from decodepool_web.sockets import BACKLOG
 
 HEADER_SECONDS = 20.0
@@ -71,8 +71,8 @@ async def started(app: web.Application) -> tuple[web.AppRunner, web.Server]:
 class Connections:
     """Every open connection of one server: those that wait for a request, longest first, and the busy ones."""
 
-    def __init__(self, program: Program, server: web.Server, limit: int) -> None:
-        self.program = program
+    def __init__(self, identity: ServerIdentity, server: web.Server, limit: int) -> None:
+        self.identity = identity
         self.limit = limit
         self.waiting: dict[Connection, None] = {}
         self.busy: set[Connection] = set()
@@ -170,14 +170,14 @@ class Connection(web.RequestHandler):
         """Answer what never reached a handler, or was lost after it, and close the connection."""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun: there is no place for another")
-        program = self._connections.program
+        identity = self._connections.identity
         if status < FIRST_FAULT_OF_THE_SERVER:
             text = " ".join((message or "not HTTP").split())[:SHOWN_CHARACTERS]
             fault = ApiError("malformed_request", f"the request cannot be read: {text}")
         else:
-            program.logger.error("a request failed below the router", exc_info=exc)
-            fault = program.internal_error()
-        answer = program.refusal(fault)
+            identity.logger.error("a request failed below the router", exc_info=exc)
+            fault = identity.internal_error()
+        answer = identity.refusal(fault)
         answer.force_close()
         return answer
 

@@ -1,4 +1,4 @@
-"""Files of live pages: of a program's own folder `live/`, and of the one here, which both pages use."""
+"""Files of live pages: of a server's own folder `live/`, and of the one here, which both pages use."""
 
 from __future__ import annotations
 

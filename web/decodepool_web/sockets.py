@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from ipaddress import ip_address
+from typing import Any
 
 BACKLOG = 1024
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)) if hasattr(
@@ -27,25 +28,32 @@ def set_liveness(made: socket.socket) -> None:
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a bound, listening TCP socket; port 0 takes a free one.
 
-    Raises `OSError`, naming host and port, and `UnicodeError` for a host that is no name: a label of it is empty, or
-    too long.
+    Raises `OSError`, in words that name the host.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
+    except UnicodeError:  # a label of the name is empty, or too long
+        raise OSError(f"{host!r} is no host") from None
     except socket.gaierror as error:
         raise OSError(f"{host}: {error.strerror}") from None
-    made = socket.socket(family, kind, protocol)
+    try:
+        return _listening(socket.socket(family, kind, protocol), address)
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+
+def _listening(made: socket.socket, address: tuple[Any, ...]) -> socket.socket:
     try:
         made.setblocking(False)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         set_liveness(made)
         made.bind(address)
         made.listen(BACKLOG)
-    except OSError as error:
+    except OSError:
         made.close()
-        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        raise
     return made
 
 
@@ -60,12 +68,7 @@ def is_loopback(made: socket.socket) -> bool:
 
 
 def url_of(made: socket.socket) -> str:
-    """Return where a listening socket is reached from this machine."""
+    """Return where a listening socket, be it on every address, is reached from this machine."""
     host, port = made.getsockname()[:2]
-    return url_at(host, port)
-
-
-def url_at(host: str, port: int) -> str:
-    """Return where a listener on `host`, be it every address, is reached from this machine."""
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  compared, not bound
     return f"http://{host}:{port}"

@@ -1,6 +1,6 @@
 // Draws a pool.
 
-import { $, PARTS, WINDOW_SECONDS, axis, begin, bytes, element, legendItem, lines, path, phase, rates, roundedUp, row, whole } from "./page.js";
+import { $, WINDOW_SECONDS, axis, begin, bytes, element, figure, fillLegend, fillMap, fillSlots, fillTable, lines, memoryParts, path, phase, rates, roundedUp, row, scaled, short, sum, whole } from "./page.js";
 
 const SHOWN_ROWS = 200;
 
@@ -9,13 +9,7 @@ function titled(made, title) {
   return made;
 }
 
-const short = (value) => (value >= 100 ? whole(Math.round(value)) : value.toFixed(1));
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
-const sum = (values) => values.reduce((total, value) => total + value, 0);
-
-function figure(id, value, unit) {
-  $(id).replaceChildren(value, element("small", "", ` ${unit}`));
-}
 
 // A line of one value a second, the last one now, 0 to `top`.
 function line(values, top, ...others) {
@@ -39,49 +33,28 @@ function added(histories) {
 
 // Memory, as planned and as used.
 
-function memoryParts(memories) {
-  return PARTS.map(([name, label, colour]) => ({ label, colour, size: sum(memories.map((memory) => memory[name])) }));
-}
-
-function fillMap(map, parts) {
-  map.replaceChildren(
-    ...parts.map(({ label, colour, size }) => {
-      const part = element("i");
-      part.style.flexGrow = size;
-      part.style.background = `var(${colour})`;
-      part.title = `${bytes(size)} ${label}`;
-      return part;
-    }),
-  );
-  return map;
-}
-
 function memory(workers) {
   const memories = workers.map((worker) => worker.memory);
   const parts = memoryParts(memories);
   const planned = sum(memories.map((each) => each.planned_bytes));
   const known = memories.every((each) => each.resident_bytes !== null);
-  const [amount, unit] = bytes(planned).split(" ");
+  const [amount, unit] = scaled(planned);
   figure("memory", amount, `${unit} planned`);
   fillMap($("memory-map"), parts);
   $("memory-note").textContent = known ? `${bytes(sum(memories.map((each) => each.resident_bytes)))} resident` : "";
-  $("legend").replaceChildren(...parts.map(({ label, colour, size }) => legendItem(colour, bytes(size), label)));
+  fillLegend($("legend"), parts);
 }
 
 // Workers, one card each.
 
 const SHOWN_SLOTS = 256;
+const LARGE_SLOTS = 48;
 
 const ABSENT = {
   unreachable: "It does not answer. Its sessions are lost if it has ended.",
   unready: "It is loading its model, and takes sessions as soon as that is done.",
   draining: "It is ending.",
 };
-
-function slots({ capacity, list }) {
-  const places = Array.from({ length: Math.min(capacity, SHOWN_SLOTS) }, (_, i) => element("i", list[i] ? `taken ${list[i].state}` : ""));
-  return element("div", capacity > 48 ? "slots many" : "slots", ...places);
-}
 
 function spark(values, top) {
   const svg = line(values, top);
@@ -103,7 +76,7 @@ function card(worker, top) {
     "worker",
     head,
     element("div", "now", figures, spark(worker.tokens_per_second, top)),
-    slots(worker.sessions),
+    fillSlots(element("div", "slots"), worker.sessions, SHOWN_SLOTS, LARGE_SLOTS),
     element("div", "said", element("span", "", `${whole(active)} of ${plural(capacity, "session")}`), element("span", "", step)),
     fillMap(element("div", "map"), memoryParts([worker.memory])),
   );
@@ -119,7 +92,7 @@ function workers(all) {
 // Sessions.
 
 function hostedRow({ worker, session }, rate) {
-  return row(session, rate === null ? null : short(rate), titled(element("td", "host", worker.told), worker.name));
+  return row(session, rate, titled(element("td", "host", worker.told), worker.name));
 }
 
 function sessions(all, history) {
@@ -131,11 +104,8 @@ function sessions(all, history) {
   const capacity = sum(all.map((worker) => worker.sessions.capacity));
   figure("session-count", whole(active), `of ${whole(capacity)}`);
   chart("sessions-chart", history.map((point) => Math.min(point.sessions, capacity)), "places", capacity);
-  $("sessions").replaceChildren(...shown.map((each, i) => hostedRow(each, speeds[i])));
-  $("table").hidden = !active;
-  $("no-sessions").hidden = active > 0;
   const cut = active > shown.length ? `the oldest ${whole(shown.length)} of ${whole(active)}; ` : "";
-  $("sessions-note").textContent = active ? `${cut}ids are cut short: a whole one is its session's key` : "";
+  fillTable(shown.map((each, i) => hostedRow(each, speeds[i])), cut);
 }
 
 // The page.
@@ -177,7 +147,8 @@ function draw(live) {
   names(live, told);
   $("main").hidden = !live.workers.length;
   const tokens = added(told.map((worker) => worker.tokens_per_second));
-  figure("tokens", tokens.length && tokens[tokens.length - 1] ? short(tokens[tokens.length - 1]) : element("span", "idle-word", "idle"), tokens[tokens.length - 1] ? "tok/s" : "");
+  const rate = tokens[tokens.length - 1];
+  figure("tokens", rate ? short(rate) : null, "tok/s");
   chart("tokens-chart", tokens, "tok/s");
   figure("queued", whole(live.queued), live.queued === 1 ? "request" : "requests");
   chart("queued-chart", live.history.map((point) => point.queued), "waiting");

@@ -1,5 +1,5 @@
-// What the live pages of a worker and of a pool have in common: elements, numbers, lines, sessions, and the loop that asks
-// GET /v1/live once a second. Text goes in as text, never as markup.
+// What the live pages of a worker and of a pool have in common: elements, numbers, lines, memory, sessions, and the loop that
+// asks GET /v1/live once a second. Text goes in as text, never as markup.
 
 const PERIOD_MS = 1000;
 const RATE_SECONDS = 5; // what a session's rate is the mean of
@@ -21,12 +21,26 @@ export function element(tag, className, ...children) {
 
 export const whole = (count) => count.toLocaleString("en");
 
-export function bytes(count) {
+// One digit behind the point, and none from 100 on.
+export const short = (value) => (value >= 99.95 ? whole(Math.round(value)) : value.toFixed(1));
+
+export const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+// A number of bytes as text and its unit.
+export function scaled(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let power = 0;
   for (; count >= 1024 && power < 5; power++) count /= 1024;
   const digits = power === 0 || count >= 100 ? 0 : count >= 10 ? 1 : 2;
-  return `${count.toFixed(digits)} ${units[power]}`;
+  return [count.toFixed(digits), units[power]];
+}
+
+export const bytes = (count) => scaled(count).join(" ");
+
+// A tile's number, as text; null where nothing runs.
+export function figure(id, value, unit) {
+  const parts = value === null ? [element("span", "idle-word", "idle")] : [value, element("small", "", ` ${unit}`)];
+  $(id).replaceChildren(...parts);
 }
 
 function duration(seconds) {
@@ -65,7 +79,7 @@ export function axis() {
 
 // Memory, as planned and as used.
 
-export const PARTS = [
+const PARTS = [
   ["process_bytes", "process", "--process"],
   ["weight_bytes", "weights", "--weights"],
   ["workspace_bytes", "workspace", "--workspace"],
@@ -75,13 +89,44 @@ export const PARTS = [
   ["cache_free_bytes", "free for cache", "--cache"],
 ];
 
-export function legendItem(colour, amount, label) {
-  const swatch = element("i");
-  swatch.style.background = `var(${colour})`;
-  return element("li", "", swatch, element("b", "", amount), element("span", "", label));
+// The parts of one worker's memory, or of several together.
+export function memoryParts(memories) {
+  return PARTS.map(([name, label, colour]) => {
+    const size = sum(memories.map((memory) => memory[name]));
+    return { label, colour, size, amount: bytes(size) };
+  });
+}
+
+// A part keeps its element, so that it grows and shrinks before one's eyes.
+export function fillMap(map, parts) {
+  if (map.children.length !== parts.length) map.replaceChildren(...parts.map(() => element("i")));
+  parts.forEach(({ label, colour, size, amount }, i) => {
+    const part = map.children[i];
+    part.style.flexGrow = size;
+    part.style.background = `var(${colour})`;
+    part.title = `${amount} ${label}`;
+  });
+  return map;
+}
+
+export function fillLegend(legend, parts) {
+  const items = parts.map(({ label, colour, amount }) => {
+    const swatch = element("i");
+    swatch.style.background = `var(${colour})`;
+    return element("li", "", swatch, element("b", "", amount), element("span", "", label));
+  });
+  legend.replaceChildren(...items);
 }
 
 // Sessions.
+
+// A mark for each place, taken ones first: `shown` at most, small ones where there are over `large`.
+export function fillSlots(slots, { capacity, list }, shown, large) {
+  const marks = Array.from({ length: Math.min(capacity, shown) }, (_, i) => element("i", list[i] ? `taken ${list[i].state}` : ""));
+  slots.replaceChildren(...marks);
+  slots.classList.toggle("many", capacity > large);
+  return slots;
+}
 
 let seen = new Map(); // of each session, its tokens at its ages of the last seconds
 
@@ -113,7 +158,7 @@ function bar(session) {
   return made;
 }
 
-// One of the table's: `rate` is text, or null where there is none to tell.
+// One of the table's: `rate` is null where there is none to tell.
 export function row(session, rate, ...cells) {
   const parent = session.parent ? [element("span", "parent", "fork of ", element("code", "", session.parent))] : [];
   return element(
@@ -124,21 +169,31 @@ export function row(session, rate, ...cells) {
     element("td", "state", session.state),
     element("td", "bar-cell", bar(session)),
     element("td", "number", `${whole(session.length)} / ${whole(session.context_tokens)}`),
-    element("td", "number", rate === null ? "–" : `${rate} tok/s`),
+    element("td", "number", rate === null ? "–" : `${short(rate)} tok/s`),
     element("td", "number age", duration(session.age_seconds)),
   );
 }
 
+// The table's rows, or how to open a session; `cut` says which rows there are where some are left out.
+export function fillTable(rows, cut = "") {
+  $("sessions").replaceChildren(...rows);
+  $("table").hidden = !rows.length;
+  $("no-sessions").hidden = rows.length > 0;
+  $("sessions-note").textContent = rows.length ? `${cut}ids are cut short: a whole one is its session's key` : "";
+}
+
 // The page.
 
-const STALE = ["lost", "failed", "locked"];
+const UNDRAWN = "The page cannot draw what it was told: the fault is its own. The browser's console says more.";
+
+let stale = ["lost", "locked", "undrawn"]; // phases in which what is drawn is of before
 
 export function phase(name, text) {
   $("phase").textContent = text || name;
   $("phase").className = `pill ${name}`;
   $("notice").hidden = !(name in notices);
   $("notice").textContent = notices[name] || "";
-  $("main").classList.toggle("stale", STALE.includes(name));
+  $("main").classList.toggle("stale", stale.includes(name));
 }
 
 function lock(locked) {
@@ -148,15 +203,30 @@ function lock(locked) {
   $("key-note").textContent = key ? "The key that was given is not one of its keys." : "";
 }
 
-async function refresh(draw) {
+// What the server says, and its status; null where it does not answer.
+async function asked() {
   try {
     const answer = await fetch("v1/live", { headers: key ? { Authorization: `Bearer ${key}` } : {}, cache: "no-store" });
-    lock(answer.status === 401);
-    if (answer.ok) draw(await answer.json());
-    else if (answer.status !== 401) phase("lost");
+    return { status: answer.status, live: answer.ok ? await answer.json() : null };
   } catch {
-    phase("lost");
+    return null;
   }
+}
+
+function tryToDraw(draw, live) {
+  try {
+    draw(live);
+  } catch (fault) {
+    console.error(fault);
+    phase("undrawn", "not drawn");
+  }
+}
+
+async function refresh(draw) {
+  const answer = await asked();
+  if (answer) lock(answer.status === 401);
+  if (answer?.live) tryToDraw(draw, answer.live);
+  else if (answer?.status !== 401) phase("lost");
   setTimeout(() => refresh(draw), PERIOD_MS);
 }
 
@@ -165,9 +235,11 @@ function hint() {
   return `curl ${location.origin}/v1/sessions${secret} -H 'content-type: application/json' -d '{"prompt": "Once upon a time"}'`;
 }
 
-// Draw what /v1/live answers, once a second from now on.
-export function begin(draw, said) {
-  notices = said;
+// Draw what /v1/live answers, once a second from now on. `said` is what to say of a phase, by its name; `ended` are phases
+// of its own in which nothing new will come.
+export function begin(draw, said, ended = []) {
+  notices = { undrawn: UNDRAWN, ...said };
+  stale = [...stale, ...ended];
   $("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
     key = $("key").value.trim();

@@ -11,8 +11,8 @@ import logging
 from aiohttp import web
 from decodepool_sizing.version import release
 from decodepool_web.application import add_routes, recorded, refusing
-from decodepool_web.program import PROGRAM, Program
 from decodepool_web.routes import Handler
+from decodepool_web.server_identity import IDENTITY, ServerIdentity
 
 from decodepool_worker.serving.auth import check_local
 from decodepool_worker.serving.openapi import document
@@ -34,7 +34,7 @@ def build_application(service: Service, *, max_body_bytes: int = MAX_BODY_BYTES)
     """Return the application that serves `service`."""
     app = web.Application(middlewares=[recorded, refusing, translating, keyed], client_max_size=max_body_bytes)
     app[SERVICE] = service
-    app[PROGRAM] = Program("worker", logger, service.metrics)
+    app[IDENTITY] = ServerIdentity("worker", logger, service.metrics)
     app[DOCUMENT] = document(ROUTES, release(), keys=bool(service.keys.keys))
     add_routes(app, ROUTES)
     return app

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 from decodepool_web.connections import Connection, Connections, connection_limit, started
-from decodepool_web.program import PROGRAM, Program
+from decodepool_web.server_identity import IDENTITY, ServerIdentity
 
 from decodepool_worker.serving.service import Service
 
@@ -33,7 +33,7 @@ LAST_ANSWERS_SECONDS = 0.1
 async def listening(app: web.Application, service: Service, listener: socket.socket) -> AsyncIterator[None]:
     """Serve an application on a listening socket; afterwards close it, and every connection as soon as it is done."""
     runner, server = await started(app)
-    connections = WorkerConnections(app[PROGRAM], server, connection_limit(MOST_CONNECTIONS))
+    connections = WorkerConnections(app[IDENTITY], server, connection_limit(MOST_CONNECTIONS))
     await connections.listen(listener)
     try:
         yield
@@ -48,8 +48,8 @@ async def listening(app: web.Application, service: Service, listener: socket.soc
 class WorkerConnections(Connections):
     """Every open connection of a worker; a new one makes the oldest go where there are too many."""
 
-    def __init__(self, program: Program, server: web.Server, limit: int) -> None:
-        super().__init__(program, server, limit)
+    def __init__(self, identity: ServerIdentity, server: web.Server, limit: int) -> None:
+        super().__init__(identity, server, limit)
         self._told = False
 
     def enter(self, connection: Connection) -> None:

@@ -8,9 +8,9 @@ from decodepool_sizing.log_lines import JsonLines, fields_of
 from decodepool_web.logs import PLAIN, log_to_stderr
 
 
-def configure_logging(*, as_json: bool, level: int = logging.INFO) -> None:
-    """Send every log record of this process to stderr."""
-    log_to_stderr(JsonLines() if as_json else Plain(*PLAIN), level)
+def configure_logging(*, as_json: bool) -> None:
+    """Send every log record of this process from INFO on to stderr."""
+    log_to_stderr(JsonLines() if as_json else Plain(*PLAIN))
 
 
 class Plain(logging.Formatter):

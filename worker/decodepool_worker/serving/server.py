@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from decodepool_web.keys import follow
 from decodepool_web.signals import Signals
 
 from decodepool_worker.serving.application import MAX_BODY_BYTES, build_application
@@ -57,7 +58,7 @@ async def serve_until_stopped(
     options = options or ServerOptions()
     stopping = Signals(logger, options.lifeline)
     app = build_application(service, max_body_bytes=options.max_body_bytes)
-    beside = [asyncio.create_task(each) for each in (service.history.run(), service.keys.follow())]
+    beside = [asyncio.create_task(each) for each in (service.history.run(), follow(service.keys))]
     try:
         async with listening(app, service, listener):
             return await _live(service, load, announce, stopping, options)

@@ -1,15 +1,8 @@
 // Draws a worker.
 
-import { $, PARTS, WINDOW_SECONDS, axis, begin, bytes, element, legendItem, lines, path, phase, rates, roundedUp, row, whole } from "./page.js";
-
-const short = (value) => value.toFixed(value >= 100 ? 0 : 1);
+import { $, WINDOW_SECONDS, axis, begin, bytes, element, figure, fillLegend, fillMap, fillSlots, fillTable, lines, memoryParts, path, phase, rates, roundedUp, row, short, whole } from "./page.js";
 
 // Lines of the last two minutes.
-
-function figure(id, value, unit) {
-  const parts = value === null ? [element("span", "idle-word", "idle")] : [short(value), element("small", "", ` ${unit}`)];
-  $(id).replaceChildren(...parts);
-}
 
 // Seconds without a step are gaps.
 function chart(id, values, unit) {
@@ -39,15 +32,9 @@ function chart(id, values, unit) {
 // Memory, as planned and as used.
 
 function memory(live) {
-  const parts = PARTS.map(([name, label, colour]) => ({ label, colour, size: live.memory[name] }));
-  if ($("map").children.length !== parts.length) $("map").replaceChildren(...parts.map(() => element("i")));
-  parts.forEach(({ label, colour, size }, i) => {
-    const part = $("map").children[i];
-    part.style.flexGrow = size;
-    part.style.background = `var(${colour})`;
-    part.title = `${bytes(size)} ${label}`;
-  });
-  $("legend").replaceChildren(...parts.map(({ label, colour, size }) => legendItem(colour, bytes(size), label)));
+  const parts = memoryParts([live.memory]);
+  fillMap($("map"), parts);
+  fillLegend($("legend"), parts);
   const { resident_bytes: measured, planned_bytes: planned } = live.memory;
   $("memory-note").textContent = `${measured ? `${bytes(measured)} resident of ` : ""}${bytes(planned)} planned`;
 }
@@ -92,32 +79,29 @@ function pages(letters) {
     pen.fill();
   });
   $("pages-note").textContent = `${whole(letters.length)} pages`;
-  $("pages-legend").replaceChildren(
-    ...PAGE_USES.map(([letter, label, colour]) => legendItem(colour, whole(letters.split(letter).length - 1), label)),
-  );
+  const uses = PAGE_USES.map(([letter, label, colour]) => ({ label, colour, amount: whole(letters.split(letter).length - 1) }));
+  fillLegend($("pages-legend"), uses);
 }
 
 // Sessions.
 
 const SHOWN_SLOTS = 160;
+const LARGE_SLOTS = 32;
 
 function sessions(live) {
   const { capacity, list } = live.sessions;
-  $("session-count").replaceChildren(String(list.length), element("small", "", ` of ${whole(capacity)}`));
-  const places = Array.from({ length: Math.min(capacity, SHOWN_SLOTS) }, (_, i) => element("i", list[i] ? `taken ${list[i].state}` : ""));
-  $("slots").replaceChildren(...places);
-  $("slots").classList.toggle("many", capacity > 32);
+  figure("session-count", whole(list.length), `of ${whole(capacity)}`);
+  fillSlots($("slots"), live.sessions, SHOWN_SLOTS, LARGE_SLOTS);
   const counts = ["decoding", "prefilling", "idle"].map((state) => [list.filter((session) => session.state === state).length, state]);
   const told = [...counts, [capacity - list.length, "free"]].filter(([count]) => count > 0);
   $("slots-note").textContent = told.map(([count, state]) => `${whole(count)} ${state}`).join(", ");
   const speeds = rates(list.map((session) => [session.id, session]));
-  $("sessions").replaceChildren(...list.map((session, i) => row(session, speeds[i] === null ? null : short(speeds[i]))));
-  $("table").hidden = !list.length;
-  $("no-sessions").hidden = list.length > 0;
-  $("sessions-note").textContent = list.length ? "ids are cut short: a whole one is its session's key" : "";
+  fillTable(list.map((session, i) => row(session, speeds[i])));
 }
 
 // The page.
+
+const shortOrNull = (value) => (value === null ? null : short(value));
 
 const NOTICES = {
   connecting: "Waiting for the worker's first answer.",
@@ -136,9 +120,9 @@ function draw(live) {
   $("fingerprint").textContent = live.system_fingerprint;
   const history = live.history;
   const last = history[history.length - 1] || { tokens_per_second: 0, step_ms: null, rows: null };
-  figure("tokens", last.tokens_per_second || null, "tok/s");
-  figure("step", last.step_ms, "ms");
-  figure("rows", last.rows, last.rows === 1 ? "row" : "rows");
+  figure("tokens", shortOrNull(last.tokens_per_second || null), "tok/s");
+  figure("step", shortOrNull(last.step_ms), "ms");
+  figure("rows", shortOrNull(last.rows), last.rows === 1 ? "row" : "rows");
   chart("tokens-chart", history.map((point) => point.tokens_per_second), "tok/s");
   chart("step-chart", history.map((point) => point.step_ms), "ms");
   chart("rows-chart", history.map((point) => point.rows), "rows");
@@ -149,4 +133,4 @@ function draw(live) {
 
 window.addEventListener("resize", () => pages(shownPages));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => pages(shownPages));
-begin(draw, NOTICES);
+begin(draw, NOTICES, ["failed"]);

@@ -23,7 +23,7 @@ class RequestCounters(Protocol):
 
 
 @dataclass(frozen=True)
-class Program:
+class ServerIdentity:
     """A worker or a gateway, as its requests and connections know it."""
 
     name: str
@@ -40,9 +40,9 @@ class Program:
         return ApiError("internal_error", f"the {self.name} failed to answer; its log says why")
 
 
-PROGRAM = web.AppKey("program", Program)
+IDENTITY = web.AppKey("identity", ServerIdentity)
 
 
-def program_of(request: web.Request) -> Program:
+def identity_of(request: web.Request) -> ServerIdentity:
     """Return who serves a request."""
-    return request.app[PROGRAM]
+    return request.app[IDENTITY]
