@@ -55,8 +55,8 @@ CORES: Mapping[str, GpuCores] = {
 
 
 def cores_of(compute_capability: str) -> tuple[GpuCores, ...]:
-    """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows no
-    more of it and the worker on it then plan alike.
+    """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows its
+    product and the worker on it then plan alike. One that knows its memory alone plans with the most of any.
     """
     return (CORES.get(compute_capability, WIDEST_OF_OTHERS),)
 
