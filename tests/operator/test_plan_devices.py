@@ -148,7 +148,7 @@ def test_a_shared_gpu_is_planned_by_the_share() -> None:
 
 SHARED_L4 = {MEMORY: "23034", PRODUCT: "NVIDIA-L4-SHARED", "nvidia.com/gpu.replicas": "3"}
 SHARED_SLICE = {f"{SLICE}.memory": "9728", f"{SLICE}.replicas": "2", "nvidia.com/gpu.replicas": "4"}
-A100 = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
+A100: Object = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
 SHARES: dict[str, tuple[Object, Object, int]] = {
     "by its product": (node("a", SHARED_L4), {"product": "NVIDIA-L4-SHARED"}, 23_034 // 3),
     "by its product, sized by it": (
@@ -193,7 +193,7 @@ def test_a_share_that_decided_a_plan_does_so_while_its_node_is_gone() -> None:
         assert found(seen, status=planned(before), product=product) == before
 
 
-UNTOLD = {
+UNTOLD: dict[str, tuple[Object, Object, str]] = {
     "its product": ({PRODUCT: "NVIDIA-L4-SHARED", MEMORY: "23034"}, {}, "nvidia.com/gpu"),
     "the product that is asked for": (
         {PRODUCT: "NVIDIA-L4-SHARED", MEMORY: "23034"}, {"product": "NVIDIA-L4-SHARED"}, "NVIDIA-L4-SHARED"),
