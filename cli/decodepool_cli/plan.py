@@ -1,7 +1,7 @@
 """`decodepool plan`: how many sessions a device holds of a model, and what limits them.
 
-It ends with 0 where a worker would start: the plan fits, and the device's engine runs the model so. Where it would not,
-what is known is told all the same, and it ends with 1.
+It ends with 0 where a worker would start, as far as the header and the table of GPUs tell: the plan fits, and the
+device's engine runs the model so. Where it would not, what is known is told all the same, and it ends with 1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.matrix_types import step_types
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.support import gpu_refusals, run_kv_types
+from decodepool_sizing.support import gpu_refusals, run_kv_types, shape_refusals
 from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_cli.amounts import amount_option
@@ -76,7 +76,7 @@ def plan(
     model = read_model(file, header_options(header))
     reserve = amount_option(cache_reserve, "--cache-reserve")
     demand = _demand(model, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve)
-    notes = [*model.refusals, *_refusals(kv_type, target)]
+    notes = [*model.refusals, *_refusals(demand.shape, kv_type, target)]
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -184,9 +184,12 @@ def _demand(
     return Demand(shape, weights, context, kv_type, sessions, reserve, STEP_ROWS[kind], types=types)
 
 
-def _refusals(kv_type: KVType, target: Target) -> list[str]:
-    """Return why the device's engine would not run any model so, a line for each reason."""
-    lines = gpu_refusals(target.gpu.compute_capability) if target.gpu is not None else []
+def _refusals(shape: ModelShape, kv_type: KVType, target: Target) -> list[str]:
+    """Return why the device's engine would not run a model of a shape so, a line for each reason."""
+    capability = None if target.gpu is None else target.gpu.compute_capability
+    lines = [] if capability is None else gpu_refusals(capability)
+    if target.device.kind == "cuda" and not lines:
+        lines += shape_refusals(shape, kv_type, capability)
     run = run_kv_types(target.device.kind)
     if kv_type not in run:
         kept = " or ".join(kind.value for kind in KVType if kind in run)

@@ -184,6 +184,21 @@ def test_what_the_devices_engine_does_not_run_is_told(
     assert all(f"Not run: {told}" in shown for told in done.json["refusals"])
 
 
+def test_what_a_gpu_does_not_run_of_a_shape_is_told(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(tiny({"llama.attention.key_length": 256, "llama.attention.value_length": 256}))
+    words = "heads of 256 dimensions as f16: "
+    told = {
+        gpu: [
+            line
+            for line in call("plan", path, "--context", 64, "--gpu", gpu, "--json").json["refusals"]
+            if words in line
+        ]
+        for gpu in ("l4", "h200")
+    }
+    assert (len(told["l4"]), told["h200"]) == (1, [])
+
+
 def test_an_unknown_architecture_has_no_plan(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "changed.gguf"
     path.write_bytes(tiny({"general.architecture": "mamba"}))
