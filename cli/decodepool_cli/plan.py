@@ -75,7 +75,11 @@ def plan(
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
     reserve = amount_option(cache_reserve, "--cache-reserve")
-    demand = _demand(model, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve)
+    if model.shape is None:
+        raise _nothing_planned(model, json=json)
+    demand = _demand(
+        model, model.shape, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve
+    )
     notes = [*model.refusals, *_refusals(demand.shape, kv_type, target)]
     try:
         planned = plan_capacity(demand, target.device)
@@ -168,12 +172,24 @@ def _gpu_target(name: str, amount: int | None) -> Target:
     return Target(gpu_memory(amount, f"{size(amount)} of {gpu.name}", gpu.device.cores), gpu)
 
 
+def _nothing_planned(model: Model, *, json: bool) -> Exception:
+    """Return what ends a plan for an architecture that nobody has described."""
+    if not json:
+        return Fault(f"{told_url(model.source)}: {model.refusals[0]}")
+    print_json({"fits": None, "supported": False, "refusals": model.refusals})
+    return typer.Exit(FAILED)
+
+
 def _demand(
-    model: Model, kind: DeviceKind, *, context: int, kv_type: KVType, sessions: int | None, reserve: int | None
+    model: Model,
+    shape: ModelShape,
+    kind: DeviceKind,
+    *,
+    context: int,
+    kv_type: KVType,
+    sessions: int | None,
+    reserve: int | None,
 ) -> Demand:
-    shape = model.shape
-    if shape is None:
-        raise bad_input(f"{told_url(model.source)}: {model.refusals[0]}")
     possible = kv_types(shape)
     if kv_type not in possible:
         raise bad_input(

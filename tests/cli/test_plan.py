@@ -203,5 +203,8 @@ def test_an_unknown_architecture_has_no_plan(call: Call, tmp_path: Path) -> None
     path = tmp_path / "changed.gguf"
     path.write_bytes(tiny({"general.architecture": "mamba"}))
     done = call("plan", path, "--context", 64, "--memory", "4GiB")
-    assert done.code == 2
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert "'mamba' is not known" in done.err
+    told = call("plan", path, "--context", 64, "--memory", "4GiB", "--json")
+    assert (told.code, told.err, told.json["fits"], told.json["supported"]) == (1, "", None, False)
+    assert ["'mamba' is not known" in line for line in told.json["refusals"]] == [True]
