@@ -19,6 +19,7 @@ from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.matrix_types import step_types
+from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import gpu_refusals, run_kv_types, shape_refusals
@@ -165,10 +166,11 @@ def _gpu_target(name: str, amount: int | None) -> Target:
         raise bad_input(f"--gpu: {error}") from None
     if amount is None:
         if is_shared(name):
-            raise bad_input(f"--gpu: {gpu.name} is shared out there; give the part of it that a pod has with --memory")
+            told = f"{name.strip()} is the label of GPUs that pods share"
+            raise bad_input(f"--gpu: {told}: give a pod's part with --memory, such as 6GiB")
         return Target(gpu.device, gpu)
     if amount > gpu.memory_bytes:
-        raise bad_input(f"--memory: {size(amount)}, but {gpu.name} has {size(gpu.memory_bytes)}")
+        raise bad_input(f"--memory: {exact_bytes(amount)}, but {gpu.name} has {exact_bytes(gpu.memory_bytes)}")
     return Target(gpu_memory(amount, f"{size(amount)} of {gpu.name}", gpu.device.cores), gpu)
 
 

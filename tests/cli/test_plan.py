@@ -105,12 +105,12 @@ BAD_USAGE = {
     ),
     "a reserve without a unit": (["--context", "64", "--cache-reserve", "4"], "say --cache-reserve 4GiB"),
     "more than the GPU has": (
-        ["--context", "64", "--gpu", "l4", "--memory", "24GiB"],
-        "--memory: 24.0 GiB, but L4 has 22.5 GiB",
+        ["--context", "64", "--gpu", "l4", "--memory", str((23_034 << 20) + 1)],
+        "--memory: 24152899585 bytes (22.5 GiB), but L4 has 24152899584 bytes (22.5 GiB)",
     ),
     "a share of nobody knows what": (
         ["--context", "64", "--gpu", "NVIDIA-L4-SHARED"],
-        "--gpu: L4 is shared out there; give the part of it that a pod has with --memory",
+        "--gpu: NVIDIA-L4-SHARED is the label of GPUs that pods share: give a pod's part with --memory, such as 6GiB",
     ),
     "a GPU that is a CPU": (
         ["--context", "64", "--gpu", "h200", "--device", "cpu"],
