@@ -123,7 +123,8 @@ def test_a_form_or_a_size_that_a_row_leaves_out_may_be_named(name: str, found: s
     "name",
     ["NVIDIA-H100-96GB-HBM3", "A100-SXM-64GB", "T4 24GB", "NVIDIA-GeForce-RTX-4090-Laptop-GPU", "Quadro-RTX-6000",
      "NVIDIA-GH200-144G-HBM3e", "NVIDIA-H20-3e", "RTX 3090 Ti", "GB200 170GB", "B200 200GB", "H200 160GB",
-     "A100-SXM4-40GB-MIG-7g.80gb", "A100-SXM4-40GB-MIG-3g.40gb", "NVIDIA-A100-SXM4-80GB-MIG-1g.5gb", "H100-96GB-MIG-1g.10gb", "H100-MIG-1g.12gb", "SHARED", "-", ""],
+     "A100-SXM4-40GB-MIG-7g.80gb", "A100-SXM4-40GB-MIG-3g.40gb", "NVIDIA-A100-SXM4-80GB-MIG-1g.5gb",
+     "H100-96GB-MIG-1g.10gb", "H100-MIG-1g.12gb", "SHARED", "-", ""],
 )  # fmt: skip
 def test_a_gpu_of_another_size_or_kind_is_not_taken_for_one_that_is_known(name: str) -> None:
     with pytest.raises(ValueError, match="no GPU is called"):
