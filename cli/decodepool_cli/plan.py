@@ -1,7 +1,7 @@
 """`decodepool plan`: how many sessions a device holds of a model, and what limits them.
 
-It ends with 0 where a worker would start: the plan fits, and the device's engine runs the model so. Where it would not,
-what is known is told all the same, and it ends with 1.
+It ends with 0 where a worker would start, as far as the header and the table of GPUs tell: the plan fits, and the
+device's engine runs the model so. Where it would not, what is known is told all the same, and it ends with 1.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from decodepool_sizing.host import available_memory_bytes
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.matrix_types import step_types
+from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
 from decodepool_sizing.shape import ModelShape
-from decodepool_sizing.support import gpu_refusals, run_kv_types
+from decodepool_sizing.support import gpu_refusals, run_kv_types, shape_refusals
 from decodepool_sizing.workspace import STEP_ROWS
 
 from decodepool_cli.amounts import amount_option
@@ -75,8 +76,12 @@ def plan(
     target = _target(gpu, memory, device)
     model = read_model(file, header_options(header))
     reserve = amount_option(cache_reserve, "--cache-reserve")
-    demand = _demand(model, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve)
-    notes = [*model.refusals, *_refusals(kv_type, target)]
+    if model.shape is None:
+        raise _nothing_planned(model, json=json)
+    demand = _demand(
+        model, model.shape, target.device.kind, context=context, kv_type=kv_type, sessions=sessions, reserve=reserve
+    )
+    notes = [*model.refusals, *_refusals(demand.shape, kv_type, target)]
     try:
         planned = plan_capacity(demand, target.device)
     except CannotFit as error:
@@ -161,19 +166,32 @@ def _gpu_target(name: str, amount: int | None) -> Target:
         raise bad_input(f"--gpu: {error}") from None
     if amount is None:
         if is_shared(name):
-            raise bad_input(f"--gpu: {gpu.name} is shared out there; give the part of it that a pod has with --memory")
+            told = f"{name.strip()} is the label of GPUs that pods share"
+            raise bad_input(f"--gpu: {told}: give a pod's part with --memory, such as 6GiB")
         return Target(gpu.device, gpu)
     if amount > gpu.memory_bytes:
-        raise bad_input(f"--memory: {size(amount)}, but {gpu.name} has {size(gpu.memory_bytes)}")
+        raise bad_input(f"--memory: {exact_bytes(amount)}, but {gpu.name} has {exact_bytes(gpu.memory_bytes)}")
     return Target(gpu_memory(amount, f"{size(amount)} of {gpu.name}", gpu.device.cores), gpu)
 
 
+def _nothing_planned(model: Model, *, json: bool) -> Exception:
+    """Return what ends a plan for an architecture that nobody has described."""
+    if not json:
+        return Fault(f"{told_url(model.source)}: {model.refusals[0]}")
+    print_json({"fits": None, "supported": False, "refusals": model.refusals})
+    return typer.Exit(FAILED)
+
+
 def _demand(
-    model: Model, kind: DeviceKind, *, context: int, kv_type: KVType, sessions: int | None, reserve: int | None
+    model: Model,
+    shape: ModelShape,
+    kind: DeviceKind,
+    *,
+    context: int,
+    kv_type: KVType,
+    sessions: int | None,
+    reserve: int | None,
 ) -> Demand:
-    shape = model.shape
-    if shape is None:
-        raise bad_input(f"{told_url(model.source)}: {model.refusals[0]}")
     possible = kv_types(shape)
     if kv_type not in possible:
         raise bad_input(
@@ -184,9 +202,12 @@ def _demand(
     return Demand(shape, weights, context, kv_type, sessions, reserve, STEP_ROWS[kind], types=types)
 
 
-def _refusals(kv_type: KVType, target: Target) -> list[str]:
-    """Return why the device's engine would not run any model so, a line for each reason."""
-    lines = gpu_refusals(target.gpu.compute_capability) if target.gpu is not None else []
+def _refusals(shape: ModelShape, kv_type: KVType, target: Target) -> list[str]:
+    """Return why the device's engine would not run a model of a shape so, a line for each reason."""
+    capability = None if target.gpu is None else target.gpu.compute_capability
+    lines = [] if capability is None else gpu_refusals(capability)
+    if target.device.kind == "cuda" and not lines:
+        lines += shape_refusals(shape, kv_type, capability)
     run = run_kv_types(target.device.kind)
     if kv_type not in run:
         kept = " or ".join(kind.value for kind in KVType if kind in run)

@@ -200,7 +200,7 @@ def _cannot_hold_reserve(demand: Demand, device: DeviceMemory, reserve: int) -> 
     claim = f"a cache reserve of {exact_bytes(reserve)} needs {exact_bytes(needed)} with weights and workspace"
     message = f"{claim}, but {device.name} has {exact_bytes(device.usable_bytes)} usable"
     available = device.usable_bytes
-    return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=advise(demand, available))
+    return CannotFit(message, needed_bytes=needed, available_bytes=available, advice=_other_reserve(demand, available))
 
 
 def advise(demand: Demand, usable_bytes: int) -> str:
@@ -211,18 +211,30 @@ def advise(demand: Demand, usable_bytes: int) -> str:
     ]
     if fits:
         return f"would fit: {', or '.join(fits)}"
+    if demand.cache_reserve_bytes is not None:
+        return _other_reserve(demand, usable_bytes)
     if usable_bytes > demand.fixed_bytes:
         return "no session of any length fits: a smaller quantisation or a larger device is needed"
     short = format_bytes(_needed_bytes(demand, 1))
     return f"not even the weights and workspace fit: a device with {short} usable would hold one session"
 
 
+def _other_reserve(demand: Demand, usable_bytes: int) -> str:
+    """Say which cache reserve would fit instead of the one that was asked for, or what would without any."""
+    most = usable_bytes - demand.fixed_bytes
+    if most >= (demand.sessions or 1) * demand.session_bytes:
+        return f"a reserve of at most {exact_bytes(most)} fits"
+    return f"without a cache reserve: {advise(replace(demand, cache_reserve_bytes=None), usable_bytes)}"
+
+
 def _alternatives(demand: Demand, usable_bytes: int) -> list[tuple[int, int]]:
     """As many sessions of the context asked for as fit, and the longest context of which one, or all that were asked
     for, fit.
     """
-    found = []
-    same = min(max(0, usable_bytes - demand.fixed_bytes) // demand.session_bytes, demand.max_sessions)
+    found, room = [], max(0, usable_bytes - demand.fixed_bytes)
+    if demand.cache_reserve_bytes is not None:
+        room = demand.cache_reserve_bytes if demand.cache_reserve_bytes <= room else 0
+    same = min(room // demand.session_bytes, demand.max_sessions)
     if same:
         found.append((same, demand.context_tokens))
     for count in {demand.sessions or 1, 1}:
@@ -239,8 +251,14 @@ def _longest_context(demand: Demand, sessions: int, usable_bytes: int) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         asked = replace(demand, context_tokens=min(middle * PAGE_TOKENS, most))
-        low, high = (middle, high) if _needed_bytes(asked, sessions) <= usable_bytes else (low, middle - 1)
+        low, high = (middle, high) if _fits(asked, sessions, usable_bytes) else (low, middle - 1)
     return min(low * PAGE_TOKENS, most)
+
+
+def _fits(demand: Demand, sessions: int, usable_bytes: int) -> bool:
+    held = sessions * demand.session_bytes
+    reserve = held if demand.cache_reserve_bytes is None else demand.cache_reserve_bytes
+    return held <= reserve <= usable_bytes - demand.fixed_bytes
 
 
 def _needed_bytes(demand: Demand, sessions: int) -> int:

@@ -46,6 +46,11 @@ where a model has them.
 """
 
 
+def has_head_norms(shape: ModelShape) -> bool:
+    """Whether queries and keys of each head are normed."""
+    return bool(DENSE_PARTS.get(shape.architecture, Parts()).qk_norm)
+
+
 def expected_tensors(shape: ModelShape) -> tuple[ExpectedTensor, ...]:
     """Return every tensor that a model of this shape may have; KeyError for an architecture that the engine does not
     run.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from decodepool_sizing.arena import Buffer, place
-from decodepool_sizing.expected import DENSE_PARTS, Parts
+from decodepool_sizing.expected import has_head_norms
 from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_BLOCKS, round_up
 from decodepool_sizing.matrix_types import (
     DOWN,
@@ -80,7 +80,7 @@ class _Step:
     def __init__(self, shape: ModelShape, rows: int, *, has_wide: bool) -> None:
         self._rows, self._columns = rows, round_up(rows, 2 * BLOCK_INPUTS)
         self._size, self._attentions = sizes_of(shape), 1 + has_wide
-        self._has_head_norms = bool(DENSE_PARTS.get(shape.architecture, Parts()).qk_norm)
+        self._has_head_norms = has_head_norms(shape)
         self._x, self._table = self._floats(self._size.embedding), Buffer(4 * shape.key_length * rows)
         self._addend: tuple[Buffer, ...] = ()
         self._taken: tuple[Buffer, ...] = ()

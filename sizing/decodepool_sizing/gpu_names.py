@@ -32,6 +32,9 @@ EDITIONS = frozenset(
 FORMS, SIZE = frozenset({"sxm", "pcie"}), re.compile(r"(\d+)gb")
 SIZE_TOLERANCE = 0.03
 """Of a size in a name: GB or GiB, rounded."""
+PROFILE = re.compile(r"(?P<cores>\d)g\.(?P<size>\d+)gb")
+EIGHTHS = {"1": (1, 2), "2": (2,), "3": (4,), "4": (4,), "7": (8,)}
+"""Of a card's memory that slices have, by the sevenths of its cores."""
 
 
 def find_gpu(name: str) -> GPU:
@@ -92,7 +95,22 @@ def _readings(plain: str) -> Iterator[str]:
 
 
 def _agrees(wanted: str, reading: str, gpu: GPU) -> bool:
-    """Whether a GPU has the size that a name tells and its reading leaves out."""
-    left_out = [] if SLICE in wanted else set(wanted.split()) - set(reading.split())
-    sizes, units = [int(found[1]) for word in left_out if (found := SIZE.fullmatch(word))], (1 << 30, 10**9)
-    return all(any(abs(gpu.memory_bytes / unit - size) <= SIZE_TOLERANCE * size for unit in units) for size in sizes)
+    """Whether a GPU has the size that a name tells and its reading leaves out, or a card of that size the slice."""
+    card, is_slice, profile = wanted.partition(SLICE)
+    sizes = [int(found[1]) for word in set(card.split()) - set(reading.split()) if (found := SIZE.fullmatch(word))]
+    return all(_has_slice(size, profile) if is_slice else _has_size(gpu, size) for size in sizes)
+
+
+def _has_size(gpu: GPU, size: int) -> bool:
+    """Whether a size in a name may be that of a GPU: vendors print GiB, GB, and what lies between."""
+    least, most = (1 - SIZE_TOLERANCE) * size, (1 + SIZE_TOLERANCE) * size
+    return gpu.memory_bytes >= least * 10**9 and gpu.memory_bytes <= most * (1 << 30)
+
+
+def _has_slice(card_size: int, profile: str) -> bool:
+    """Whether cards of a size are cut into slices of a profile."""
+    found = PROFILE.match(profile)
+    if found is None:
+        return False
+    size, parts = int(found["size"]), EIGHTHS.get(found["cores"], ())
+    return any(abs(card_size * part / 8 - size) <= SIZE_TOLERANCE * size for part in parts)

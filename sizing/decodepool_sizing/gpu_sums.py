@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from decodepool_sizing.devices import GpuCores
-from decodepool_sizing.expected import DENSE_PARTS, Parts
+from decodepool_sizing.expected import has_head_norms
 from decodepool_sizing.gpu_arena import SLICES, sizes_of
 from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, GROUP_BLOCKS, QUANT_LAYOUTS, gpu_matrix_bytes
 from decodepool_sizing.matrix_types import (
@@ -54,14 +54,14 @@ def sums_bytes(shape: ModelShape, cores: GpuCores, max_step_rows: int, types: St
 
 def _products(shape: ModelShape, types: StepTypes) -> Iterator[tuple[_Product, ...]]:
     """Yield each product, and those that leave slices beside each other."""
-    size, has_head_norms = sizes_of(shape), bool(DENSE_PARTS.get(shape.architecture, Parts()).qk_norm)
+    size = sizes_of(shape)
     for block in types.mixtures:
         queries = _launched((size.queries, size.keys, size.keys), block[QUERIES])
         gates = _launched((size.feed_forward, size.feed_forward), block[GATES])
         added = [_launched((size.embedding,), (block[matrix],)) for matrix in (OUT, DOWN)]
         yield from ((product,) for product in (*queries, *gates))
         yield from added
-        if share_rounding(block[QUERIES]) and not has_head_norms:
+        if share_rounding(block[QUERIES]) and not has_head_norms(shape):
             yield queries
     yield _launched((shape.vocabulary_size,), (types.output,))
 

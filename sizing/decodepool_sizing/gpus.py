@@ -1,7 +1,8 @@
 """GPUs by name, for plans made before there is a GPU to ask.
 
-`memory_mib` is what the driver reports with ECC as shipped; bandwidth is the vendor's figure. A MIG slice is planned
-as itself, never as its card: its row has the slice's memory, and bandwidth in proportion.
+`memory_mib` is what the driver reports with ECC as shipped; bandwidth is the vendor's figure, of all that a row stands
+for the highest. A MIG slice is planned as itself, never as its card: its row has the slice's memory, and bandwidth in
+proportion.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ CORES: Mapping[str, GpuCores] = {
 
 
 def cores_of(compute_capability: str) -> tuple[GpuCores, ...]:
-    """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows no
-    more of it and the worker on it then plan alike.
+    """Return what a GPU of a compute capability such as 9.0 is planned as, whole or a slice: an operator that knows its
+    product and the worker on it then plan alike. One that knows its memory alone plans with the most of any.
     """
     return (CORES.get(compute_capability, WIDEST_OF_OTHERS),)
 
@@ -71,10 +72,10 @@ GPUS: tuple[GPU, ...] = (
     GPU("H200 NVL", 143_771, 4_800 * _GB, "9.0"),
     GPU("GH200 96GB", 97_871, 4_000 * _GB, "9.0"),
     GPU("H100 SXM", 81_559, 3_350 * _GB, "9.0"),
-    GPU("H100 PCIe", 81_559, 2_000 * _GB, "9.0"),
+    GPU("H100 PCIe", 81_559, 2_039 * _GB, "9.0"),
     GPU("H100 NVL", 95_830, 3_900 * _GB, "9.0"),
     GPU("H20", 97_871, 4_000 * _GB, "9.0"),
-    GPU("A100 80GB", 81_920, 1_935 * _GB, "8.0"),
+    GPU("A100 80GB", 81_920, 2_039 * _GB, "8.0"),
     GPU("A100 40GB", 40_960, 1_555 * _GB, "8.0"),
     GPU("A30", 24_576, 933 * _GB, "8.0"),
     GPU("A40", 46_068, 696 * _GB, "8.6"),
@@ -84,7 +85,7 @@ GPUS: tuple[GPU, ...] = (
     GPU("L40", 46_068, 864 * _GB, "8.9"),
     GPU("L4", 23_034, 300 * _GB, "8.9"),
     GPU("T4", 15_360, 320 * _GB, "7.5"),
-    GPU("V100 32GB", 32_768, 900 * _GB, "7.0"),
+    GPU("V100 32GB", 32_768, 981 * _GB, "7.0"),
     GPU("V100 16GB", 16_384, 900 * _GB, "7.0"),
     GPU("RTX PRO 6000", 97_887, 1_792 * _GB, "12.0"),
     GPU("RTX 6000 Ada", 46_068, 960 * _GB, "8.9"),
@@ -96,21 +97,21 @@ GPUS: tuple[GPU, ...] = (
     GPU("RTX 3090", 24_576, 936 * _GB, "8.6"),
     GPU("H200 MIG 1g.18gb", 16_384, 600 * _GB, "9.0"),
     GPU("H200 MIG 3g.71gb", 71_424, 2_400 * _GB, "9.0"),
-    GPU("H100 MIG 1g.10gb", 9_984, 418 * _GB, "9.0"),
-    GPU("H100 MIG 1g.20gb", 20_096, 837 * _GB, "9.0"),
-    GPU("H100 MIG 2g.20gb", 20_096, 837 * _GB, "9.0"),
+    GPU("H100 MIG 1g.10gb", 9_984, 419 * _GB, "9.0"),
+    GPU("H100 MIG 1g.20gb", 20_096, 838 * _GB, "9.0"),
+    GPU("H100 MIG 2g.20gb", 20_096, 838 * _GB, "9.0"),
     GPU("H100 MIG 3g.40gb", 40_448, 1_675 * _GB, "9.0"),
     GPU("H100 MIG 4g.40gb", 40_448, 1_675 * _GB, "9.0"),
     GPU("H100 MIG 7g.80gb", 81_152, 3_350 * _GB, "9.0"),
-    GPU("A100 MIG 1g.5gb", 4_864, 194 * _GB, "8.0"),
-    GPU("A100 MIG 1g.10gb", 9_728, 241 * _GB, "8.0"),
+    GPU("A100 MIG 1g.5gb", 4_864, 195 * _GB, "8.0"),
+    GPU("A100 MIG 1g.10gb", 9_728, 389 * _GB, "8.0"),
     GPU("A100 MIG 2g.10gb", 9_984, 389 * _GB, "8.0"),
-    GPU("A100 MIG 1g.20gb", 19_968, 483 * _GB, "8.0"),
-    GPU("A100 MIG 2g.20gb", 19_968, 483 * _GB, "8.0"),
+    GPU("A100 MIG 1g.20gb", 19_968, 510 * _GB, "8.0"),
+    GPU("A100 MIG 2g.20gb", 19_968, 510 * _GB, "8.0"),
     GPU("A100 MIG 3g.20gb", 20_096, 778 * _GB, "8.0"),
     GPU("A100 MIG 4g.20gb", 20_096, 778 * _GB, "8.0"),
-    GPU("A100 MIG 3g.40gb", 40_192, 967 * _GB, "8.0"),
-    GPU("A100 MIG 4g.40gb", 40_192, 967 * _GB, "8.0"),
+    GPU("A100 MIG 3g.40gb", 40_192, 1_020 * _GB, "8.0"),
+    GPU("A100 MIG 4g.40gb", 40_192, 1_020 * _GB, "8.0"),
     GPU("A100 MIG 7g.40gb", 40_448, 1_555 * _GB, "8.0"),
-    GPU("A100 MIG 7g.80gb", 80_640, 1_935 * _GB, "8.0"),
+    GPU("A100 MIG 7g.80gb", 80_640, 2_039 * _GB, "8.0"),
 )

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.expected import DENSE_PARTS, check_tensors
+from decodepool_sizing.gpus import cores_of
 from decodepool_sizing.header import Header
-from decodepool_sizing.kv import KVType
+from decodepool_sizing.kv import PAGE_TOKENS, KVType
 from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS
 from decodepool_sizing.loaded_tensors import loaded_tensors
 from decodepool_sizing.shape import ModelShape, read_shape
@@ -22,6 +23,13 @@ RUN_KV_TYPES: frozenset[KVType] = frozenset(KVType)
 GPU_KV_TYPES: frozenset[KVType] = frozenset({KVType.F16, KVType.Q8_0})
 
 OLDEST_COMPUTE_CAPABILITY = "8.0"
+COPY_ENGINE_CAPABILITY = 9.0
+GPU_VOCABULARY = 1 << 18
+"""The most tokens that a GPU draws one of."""
+FEWEST_HALF_PAGES, QUERY_COLUMNS, QUERY_PADDING = 3, 8, 16
+"""Keys, or values, of a page in attention's ring; the queries of a unit, and more floats than lie beside each."""
+WEIGHTS_BYTES = 8 * 4 * 4 + PAGE_TOKENS // 16 * 32 * 16
+"""Of a page's tokens, and the largest scores of its columns."""
 
 
 def run_kv_types(device: DeviceKind) -> frozenset[KVType]:
@@ -36,6 +44,33 @@ def gpu_refusals(compute_capability: str) -> list[str]:
     return [
         f"compute capability {compute_capability}: the CUDA engine runs on {OLDEST_COMPUTE_CAPABILITY} and later ones"
     ]
+
+
+def shape_refusals(shape: ModelShape, kv_type: KVType, compute_capability: str | None) -> list[str]:
+    """Return why the CUDA engine would not run a model of supported parts on a GPU, whose compute capability is None
+    where it is not known, a line for each reason.
+    """
+    lines = []
+    if shape.vocabulary_size > GPU_VOCABULARY:
+        words = f"a vocabulary of {shape.vocabulary_size}"
+        lines.append(f"{words}: the engine draws tokens from up to {GPU_VOCABULARY} on a GPU")
+    if compute_capability is None or kv_type not in GPU_KV_TYPES:
+        return lines
+    width = max(max(layer.key_length, layer.value_length) for layer in shape.layers)
+    (cores,), needed = cores_of(compute_capability), attention_shared_bytes(width, kv_type, compute_capability)
+    if needed > cores.shared_bytes:
+        there = f"a thread block of compute capability {compute_capability} has {cores.shared_bytes}"
+        lines.append(f"heads of {width} dimensions as {kv_type}: attention shares {needed} bytes, {there}")
+    return lines
+
+
+def attention_shared_bytes(head_dimensions: int, kv_type: KVType, compute_capability: str) -> int:
+    """Return the least shared memory of a thread block of attention: its ring, the queries of its units, its weights.
+    A GPU with a copy engine holds the next unit's queries, too.
+    """
+    ring = FEWEST_HALF_PAGES * PAGE_TOKENS * kv_type.vector_bytes(head_dimensions)
+    units = 2 if float(compute_capability) >= COPY_ENGINE_CAPABILITY else 1
+    return ring + units * 4 * QUERY_COLUMNS * (head_dimensions + QUERY_PADDING) + WEIGHTS_BYTES
 
 
 _TABLE_TYPES = frozenset({TensorType.I8, TensorType.I16, TensorType.I32, TensorType.I64})

@@ -105,12 +105,12 @@ BAD_USAGE = {
     ),
     "a reserve without a unit": (["--context", "64", "--cache-reserve", "4"], "say --cache-reserve 4GiB"),
     "more than the GPU has": (
-        ["--context", "64", "--gpu", "l4", "--memory", "24GiB"],
-        "--memory: 24.0 GiB, but L4 has 22.5 GiB",
+        ["--context", "64", "--gpu", "l4", "--memory", str((23_034 << 20) + 1)],
+        "--memory: 24152899585 bytes (22.5 GiB), but L4 has 24152899584 bytes (22.5 GiB)",
     ),
     "a share of nobody knows what": (
         ["--context", "64", "--gpu", "NVIDIA-L4-SHARED"],
-        "--gpu: L4 is shared out there; give the part of it that a pod has with --memory",
+        "--gpu: NVIDIA-L4-SHARED is the label of GPUs that pods share: give a pod's part with --memory, such as 6GiB",
     ),
     "a GPU that is a CPU": (
         ["--context", "64", "--gpu", "h200", "--device", "cpu"],
@@ -184,9 +184,27 @@ def test_what_the_devices_engine_does_not_run_is_told(
     assert all(f"Not run: {told}" in shown for told in done.json["refusals"])
 
 
+def test_what_a_gpu_does_not_run_of_a_shape_is_told(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(tiny({"llama.attention.key_length": 256, "llama.attention.value_length": 256}))
+    words = "heads of 256 dimensions as f16: "
+    told = {
+        gpu: [
+            line
+            for line in call("plan", path, "--context", 64, "--gpu", gpu, "--json").json["refusals"]
+            if words in line
+        ]
+        for gpu in ("l4", "h200")
+    }
+    assert (len(told["l4"]), told["h200"]) == (1, [])
+
+
 def test_an_unknown_architecture_has_no_plan(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "changed.gguf"
     path.write_bytes(tiny({"general.architecture": "mamba"}))
     done = call("plan", path, "--context", 64, "--memory", "4GiB")
-    assert done.code == 2
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
     assert "'mamba' is not known" in done.err
+    told = call("plan", path, "--context", 64, "--memory", "4GiB", "--json")
+    assert (told.code, told.err, told.json["fits"], told.json["supported"]) == (1, "", None, False)
+    assert ["'mamba' is not known" in line for line in told.json["refusals"]] == [True]

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from decodepool_kernels.cuda.attention_programs import narrow_ring, wide_ring
+from decodepool_kernels.cuda.attention_programs import (
+    ATTENTION_STATIC_BYTES,
+    QUERY_PADDING,
+    QUERY_SLOTS,
+    narrow_ring,
+    wide_ring,
+)
 from decodepool_kernels.cuda.cluster_cuts import cluster_cut
+from decodepool_kernels.cuda.draws import MOST_TOKENS
 from decodepool_kernels.cuda.errors import CannotCompile
-from decodepool_kernels.cuda.inputs import AttentionCut, StepInputs, StepLimits
+from decodepool_kernels.cuda.inputs import COLUMNS, AttentionCut, StepInputs, StepLimits
 from decodepool_kernels.cuda.packing import F16_KIND, MatrixKind, quant_kind
 from decodepool_kernels.cuda.pages import KV_BITS
 from decodepool_kernels.cuda.products import (
@@ -20,7 +27,9 @@ from decodepool_kernels.cuda.products import (
 )
 from decodepool_kernels.cuda.records import Columns
 from decodepool_kernels.cuda.registry import HEAD_DIMS, KINDS, WIDE_HEAD_DIMS
+from decodepool_sizing.kv import KVType
 from decodepool_sizing.layouts import QUANT_LAYOUTS
+from decodepool_sizing.support import GPU_VOCABULARY, attention_shared_bytes
 from numpy.typing import NDArray
 
 H200, A100, L40S = 228352, 162816, 97280
@@ -52,6 +61,21 @@ def test_attentions_rings_fit_beside_each_other(head_dim: int, kv_bits: int, cro
         wide = wide_ring(head_dim, kv_bits, 227 << 10)
         assert wide.stages >= 4
         assert wide.shared_bytes <= 223 << 10
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "kv_type"),
+    [(dim, kv_type) for dim in HEAD_DIMS for kv_type in (KVType.F16, KVType.Q8_0) if kv_type.can_hold(dim)],
+)
+def test_the_plan_knows_the_least_that_attention_shares(head_dim: int, kv_type: KVType) -> None:
+    least = narrow_ring(head_dim, KV_BITS[kv_type.value], 0).shared_bytes + QUERY_SLOTS * COLUMNS * 4 * (
+        head_dim + QUERY_PADDING
+    )
+    assert least < attention_shared_bytes(head_dim, kv_type, "9.0") <= least + ATTENTION_STATIC_BYTES
+
+
+def test_the_plan_knows_the_largest_vocabulary() -> None:
+    assert GPU_VOCABULARY == MOST_TOKENS
 
 
 @pytest.mark.parametrize("shared_bytes", [H200, 99 << 10])

@@ -74,6 +74,12 @@ MODELS = {
     "none beside each other behind norms of heads": Model(
         NamedShape(5, 1024, 3072, 16, 16, 128, 32_000, 8192, 1e6), "qwen3", weights="Q4_K", other={"attn_v": "Q6_K"}
     ),
+    "some wide beside each other": Model(
+        NamedShape(5, 2048, 1536, 24, 8, 80, 32_000, 8192, 1e6),
+        "qwen2",
+        weights="Q3_K",
+        other={"attn_k": "F16", "attn_v": "Q2_K"},
+    ),
     "F32": Model(LLAMA, weights="F32"),
     "F32, norms of heads": Model(NamedShape(5, 1024, 3072, 16, 8, 128, 151_936, 40_960, 1e6), "qwen3", weights="F32"),
     "F32 beside Q8_0": Model(LLAMA, other={"attn_v": "F32", "ffn_up": "F32", "output": "F32"}),

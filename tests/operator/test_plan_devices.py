@@ -9,6 +9,7 @@ from decodepool_operator.planner.devices import Device, Refused, find_device
 from decodepool_operator.planner.nodes import OLD_PRODUCTS, admits, off_other_gpus, worker_affinity
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.state import Object
+from decodepool_sizing.devices import ANY_CORES
 from decodepool_sizing.gpu_names import find_gpu
 from decodepool_sizing.gpus import GPUS
 from decodepool_sizing.support import gpu_refusals
@@ -147,6 +148,7 @@ def test_a_shared_gpu_is_planned_by_the_share() -> None:
 
 SHARED_L4 = {MEMORY: "23034", PRODUCT: "NVIDIA-L4-SHARED", "nvidia.com/gpu.replicas": "3"}
 SHARED_SLICE = {f"{SLICE}.memory": "9728", f"{SLICE}.replicas": "2", "nvidia.com/gpu.replicas": "4"}
+A100: Object = {PRODUCT: "NVIDIA-A100-SXM4-80GB"}
 SHARES: dict[str, tuple[Object, Object, int]] = {
     "by its product": (node("a", SHARED_L4), {"product": "NVIDIA-L4-SHARED"}, 23_034 // 3),
     "by its product, sized by it": (
@@ -159,6 +161,12 @@ SHARES: dict[str, tuple[Object, Object, int]] = {
         node("a", SHARED_SLICE, resource=f"{SLICE}.shared"), {"resource": f"{SLICE}.shared"}, 9_728 // 2),
     "a slice without a size": (
         node("a", {f"{SLICE}.replicas": "2"}, resource=SLICE), {"resource": SLICE}, 9_728 // 2),
+    "a slice of a product that does not tell": (
+        node("a", {**A100, f"{SLICE}.memory": "9728", f"{SLICE}.replicas": "4"}, resource=SLICE),
+        {"product": A100[PRODUCT], "resource": SLICE}, 9_728 // 4),
+    "by a product that does not tell": (
+        node("a", {**A100, MEMORY: "81920", "nvidia.com/gpu.replicas": "4"}),
+        {"product": A100[PRODUCT]}, 81_920 // 4),
 }  # fmt: skip
 """A node, the pool's accelerator, and the MiB of a share."""
 
@@ -169,10 +177,62 @@ def test_what_is_shared_out_is_never_planned_as_all_of_it(case: str) -> None:
     assert mebibytes([shared], **accelerator) == planned
 
 
-def test_a_shared_product_that_no_node_has_is_not_planned() -> None:
-    refused = found([], product="NVIDIA-L4-SHARED")
-    assert isinstance(refused, Refused)
-    assert refused.reason == "DeviceUnknown"
+def test_a_slice_that_is_not_shared_is_planned_by_its_product_whatever_is_shared_beside_it() -> None:
+    beside = node("a", {**A100, f"{SLICE}.replicas": "1", "nvidia.com/gpu.replicas": "4"}, resource=SLICE)
+    device = found([beside], product=A100[PRODUCT], resource=SLICE)
+    assert (device.memory.memory_bytes >> 20, device.told_by) == (9_728, "product")
+
+
+def test_a_share_that_decided_a_plan_does_so_while_its_node_is_gone() -> None:
+    shared, whole = node("a", {**A100, MEMORY: "81920", "nvidia.com/gpu.replicas": "4"}), node("b", A100)
+    product = A100[PRODUCT]
+    by_product = found([whole], product=product)
+    before = found([whole, shared], status=planned(by_product), product=product)
+    assert before.memory.memory_bytes >> 20 == 81_920 // 4
+    for seen in ([whole], [], None):
+        assert found(seen, status=planned(before), product=product) == before
+
+
+UNTOLD: dict[str, tuple[Object, Object, str]] = {
+    "its product": ({PRODUCT: "NVIDIA-L4-SHARED", MEMORY: "23034"}, {}, "nvidia.com/gpu"),
+    "the product that is asked for": (
+        {PRODUCT: "NVIDIA-L4-SHARED", MEMORY: "23034"}, {"product": "NVIDIA-L4-SHARED"}, "NVIDIA-L4-SHARED"),
+    "its resource": ({MEMORY: "23034"}, {"resource": "nvidia.com/gpu.shared"}, "nvidia.com/gpu.shared"),
+    "a slice's resource": ({f"{SLICE}.memory": "9728"}, {"resource": f"{SLICE}.shared"}, f"{SLICE}.shared"),
+}  # fmt: skip
+"""What tells that a GPU is shared out: a node's labels, the pool's accelerator, and what is named."""
+
+
+@pytest.mark.parametrize("replicas", [None, "", "0", "1", "four", "-2"])
+@pytest.mark.parametrize("case", UNTOLD)
+def test_a_share_that_no_label_tells_is_not_planned(case: str, replicas: str | None) -> None:
+    labels, accelerator, named = UNTOLD[case]
+    resource = accelerator.get("resource", "nvidia.com/gpu")
+    told = {} if replicas is None else {f"{resource.removesuffix('.shared')}.replicas": replicas}
+    refused = found([node("a", {**labels, **told}, resource=resource)], **accelerator)
+    sentence = f"{named} is shared out, and no node tells its share: say accelerator.memory"
+    assert refused == Refused("DeviceUnknown", sentence)
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ([], "no node tells its share"),
+        ([LARGE], "no node tells its share"),
+        (None, "this operator may not list nodes to learn its share"),
+    ],
+    ids=["no nodes", "another", "none listed"],
+)
+def test_a_shared_product_that_no_node_has_is_not_planned(seen: list[Object] | None, why: str) -> None:
+    sentence = f"NVIDIA-L4-SHARED is shared out, and {why}: say accelerator.memory"
+    assert found(seen, product="NVIDIA-L4-SHARED") == Refused("DeviceUnknown", sentence)
+
+
+@pytest.mark.parametrize("told", [{"memory": "6Gi"}, {}], ids=["by its spec", "by its nodes"])
+def test_a_part_of_a_product_that_is_known_is_planned_with_its_cores(told: Object) -> None:
+    device = found([node("a", SHARED_L4)], product="NVIDIA-L4-SHARED", **told)
+    assert device.memory.cores == find_gpu("L4").device.cores
+    assert found([node("a", SHARED_L4)], **told).memory.cores == ANY_CORES, "another node may come"
 
 
 def test_nodes_that_say_nothing_are_planned_by_their_product_and_else_not_at_all() -> None:

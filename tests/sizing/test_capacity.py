@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from decodepool_sizing.capacity import CapacityPlan, Demand, LimitedBy, plan_capacity
-from decodepool_sizing.devices import ANY_CORES, PROCESS_BASE_BYTES, DeviceMemory, cpu_memory, gpu_memory
+from decodepool_sizing.devices import ANY_CORES, PROCESS_BASE_BYTES, DeviceMemory, GpuCores, cpu_memory, gpu_memory
 from decodepool_sizing.errors import CannotFit, ContextTooLong
 from decodepool_sizing.gpu_names import find_gpu
 from decodepool_sizing.gpus import GPUS
@@ -12,7 +13,7 @@ from decodepool_sizing.kv import PAGE_TOKENS, KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape
 from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sizing.models import MODELS, header_of
@@ -176,7 +177,50 @@ def test_a_reserve_that_does_not_fit_into_the_device_is_refused() -> None:
     with pytest.raises(CannotFit, match="a cache reserve of") as caught:
         plan_capacity(demand(cache_reserve_bytes=reserve), device_with(room_for(demand(), 10)))
     assert caught.value.needed_bytes == demand().fixed_bytes + reserve
-    assert "10 sessions of 4096 tokens" in caught.value.advice
+    assert caught.value.advice == f"a reserve of at most {exact_bytes(10 * demand().session_bytes)} fits"
+
+
+def test_where_a_reserve_does_not_fit_and_its_sessions_neither_what_fits_without_it_is_told() -> None:
+    wanted = demand(sessions=12, cache_reserve_bytes=11 * demand().session_bytes)
+    with pytest.raises(CannotFit) as caught:
+        plan_capacity(wanted, device_with(room_for(demand(), 10)))
+    assert caught.value.advice.startswith("without a cache reserve: would fit: 12 sessions of ")
+    assert ", or 10 sessions of 4096 tokens, or 1 session of " in caught.value.advice
+
+
+ADVISED_SESSIONS = re.compile(r"([0-9]+) sessions? of ([0-9]+) tokens")
+ADVISED_RESERVE = re.compile(r"^a reserve of (?:at most )?([0-9]+) bytes")
+
+
+def advised(asked: Demand, advice: str) -> list[Demand]:
+    """What is asked for by who takes a refusal's advice."""
+    reserve = ADVISED_RESERVE.match(advice)
+    if reserve is not None:
+        return [replace(asked, cache_reserve_bytes=int(reserve[1]))]
+    without = replace(asked, cache_reserve_bytes=None) if advice.startswith("without a cache reserve: ") else asked
+    found = ADVISED_SESSIONS.findall(advice)
+    return [replace(without, sessions=int(count), context_tokens=int(tokens)) for count, tokens in found]
+
+
+@pytest.mark.parametrize("cores", [(), ANY_CORES], ids=["CPU", "GPU"])
+@settings(deadline=None)
+@given(
+    context=st.integers(1, 131_072),
+    sessions=st.none() | st.integers(1, MAX_SESSIONS),
+    reserve=st.none() | st.integers(1, 1 << 34),
+    room=st.integers(0, 1 << 34),
+)
+def test_whatever_is_refused_its_advice_fits(
+    cores: tuple[GpuCores, ...], context: int, sessions: int | None, reserve: int | None, room: int
+) -> None:
+    asked = demand(context_tokens=context, sessions=sessions, cache_reserve_bytes=reserve, cores=cores)
+    usable_bytes = asked.fixed_bytes + room
+    device = DeviceMemory("cuda" if cores else "cpu", "a test's device", usable_bytes, usable_bytes, cores)
+    try:
+        plan_capacity(asked, device)
+    except CannotFit as error:
+        for taken in advised(asked, error.advice):
+            plan_capacity(taken, device)
 
 
 def test_the_workspace_grows_with_rows_and_with_experts() -> None:

@@ -83,6 +83,9 @@ LABELS = {
     "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb.me": "H100 MIG 1g.10gb",
     "NVIDIA-A100-SXM4-80GB-MIG-2g.20gb": "A100 MIG 2g.20gb",
     "A100-SXM4-40GB-MIG-1g.5gb-SHARED": "A100 MIG 1g.5gb",
+    "NVIDIA-A100-SXM4-40GB-MIG-1g.10gb": "A100 MIG 1g.10gb",
+    "NVIDIA-A100-80GB-PCIe-MIG-1g.20gb": "A100 MIG 1g.20gb",
+    "NVIDIA-H200-141GB-MIG-3g.71gb": "H200 MIG 3g.71gb",
 }
 
 
@@ -104,6 +107,11 @@ def test_a_gpu_is_found_by_the_label_that_its_node_has(label: str) -> None:
         ("B200 192GB", "B200"),
         ("l40s 48gb", "L40S"),
         ("RTX 4090 24GB", "RTX 4090"),
+        ("GB200 192GB", "GB200"),
+        ("GB200 186GB", "GB200"),
+        ("GB300 288GB", "GB300"),
+        ("B300 288GB", "B300"),
+        ("B300 270GB", "B300"),
         ("h100 mig 1g.10gb+me", "H100 MIG 1g.10gb"),
     ],
 )
@@ -114,11 +122,35 @@ def test_a_form_or_a_size_that_a_row_leaves_out_may_be_named(name: str, found: s
 @pytest.mark.parametrize(
     "name",
     ["NVIDIA-H100-96GB-HBM3", "A100-SXM-64GB", "T4 24GB", "NVIDIA-GeForce-RTX-4090-Laptop-GPU", "Quadro-RTX-6000",
-     "NVIDIA-GH200-144G-HBM3e", "NVIDIA-H20-3e", "RTX 3090 Ti", "H100-MIG-1g.12gb", "SHARED", "-", ""],
+     "NVIDIA-GH200-144G-HBM3e", "NVIDIA-H20-3e", "RTX 3090 Ti", "GB200 170GB", "B200 200GB", "H200 160GB",
+     "A100-SXM4-40GB-MIG-7g.80gb", "A100-SXM4-40GB-MIG-3g.40gb", "NVIDIA-A100-SXM4-80GB-MIG-1g.5gb",
+     "H100-96GB-MIG-1g.10gb", "H100-MIG-1g.12gb", "SHARED", "-", ""],
 )  # fmt: skip
 def test_a_gpu_of_another_size_or_kind_is_not_taken_for_one_that_is_known(name: str) -> None:
     with pytest.raises(ValueError, match="no GPU is called"):
         find_gpu(name)
+
+
+FORMS = {
+    "NVIDIA-A100-SXM4-80GB": 2_039,
+    "NVIDIA-A100-80GB-PCIe": 1_935,
+    "NVIDIA-H100-PCIe": 2_039,
+    "Tesla-V100-SXM3-32GB": 981,
+    "NVIDIA-A100-SXM4-40GB-MIG-1g.10gb": 1_555 / 4,
+    "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb": 1_555 / 8,
+    "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb": 2_039 / 8,
+    "NVIDIA-A100-SXM4-80GB-MIG-2g.20gb": 2_039 / 4,
+    "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb": 2_039 / 2,
+    "NVIDIA-A100-SXM4-80GB-MIG-7g.80gb": 2_039,
+    "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb": 3_350 / 8,
+    "NVIDIA-H100-80GB-HBM3-MIG-2g.20gb": 3_350 / 4,
+}
+"""The vendor's figure in GB a second, or a slice's part of it."""
+
+
+@pytest.mark.parametrize("label", FORMS)
+def test_no_gpu_of_a_row_reads_faster_than_the_row_says(label: str) -> None:
+    assert FORMS[label] <= find_gpu(label).bandwidth / 10**9
 
 
 def test_a_gpu_that_is_known_by_its_memory_alone_is_planned_with_the_most_cores_of_any() -> None:

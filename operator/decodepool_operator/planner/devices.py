@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from decodepool_sizing.devices import DeviceMemory, gpu_memory
+from decodepool_sizing.devices import ANY_CORES, DeviceMemory, gpu_memory
 from decodepool_sizing.gpu_names import find_gpu, is_shared
-from decodepool_sizing.gpus import GPU, GPUS
+from decodepool_sizing.gpus import GPU, GPUS, cores_of
 from decodepool_sizing.support import OLDEST_COMPUTE_CAPABILITY, gpu_refusals
 
 from decodepool_operator.planner import nodes
@@ -23,6 +23,9 @@ SHARED = ".shared"
 SLICE = re.compile(
     r"(?P<resource>nvidia\.com/mig-(?P<profile>[0-9]+g\.(?P<gigabytes>[0-9]+)gb[-.+a-z0-9]*?))(\.shared)?"
 )
+NODE_LABELS = "node labels"
+"""Who tells a device's memory, where nodes do."""
+DEVICE_UNKNOWN = "DeviceUnknown"
 SLICE_GIGABYTE_BYTES = 9 * 10**8
 """What is counted on for each gigabyte in a slice's name, where nothing better is known: names are rounded up."""
 
@@ -84,24 +87,44 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
     offers = _offers(pool, seen or ())
     if offers.too_old and not offers.usable and not _was_planned(pool):
         return _nothing_but_old(offers.too_old)
-    found = _told(pool) or _by_nodes(pool, seen, offers)
+    found = _told(pool, offers) or _by_nodes(pool, seen, offers)
     if isinstance(found, Refused):
         return found
     too_old = {f"{each.product} (older than compute capability {OLDEST_COMPUTE_CAPABILITY})" for each in offers.too_old}
     return replace(found, left_out=(*sorted(too_old), *found.left_out))
 
 
-def _told(pool: Pool) -> Device | None:
-    """Return the GPU whose memory the spec says, or its product; None where nodes have to: a product or resource that
-    is shared out tells only what all of a GPU has.
+def _told(pool: Pool, offers: _Offers) -> Device | None:
+    """Return the GPU whose memory the spec says, or its product; None where nodes have to: what is shared out by its
+    name, or by the labels of a node that offers it or did when the last plan was made, is never all of what it names.
     """
     accelerator, resource = pool.spec.accelerator, resource_of(pool)
     product = accelerator.product or ""
     if accelerator.memory is not None:
-        return Device(gpu_memory(accelerator.memory, product or resource), "spec", _placement(pool))
-    is_whole = not is_shared(product) and not resource.endswith(SHARED)
-    by_name = _by_product(product, resource) if is_whole else None
+        return Device(_memory(pool, accelerator.memory, product or resource), "spec", _placement(pool))
+    shared = any((_sharers(node, resource) or 0) > 1 for node in offers.usable)
+    if shared or _shared_name(pool) or _remembered(pool):
+        return None
+    by_name = _by_product(product, resource)
     return Device(by_name, "product", _placement(pool)) if by_name else None
+
+
+def _shared_name(pool: Pool) -> str | None:
+    """Return the product or resource that the pool asks for, where its name says that it is shared out."""
+    product, resource = pool.spec.accelerator.product or "", resource_of(pool)
+    return next((name for name in (product, resource) if _is_shared_name(name)), None)
+
+
+def _is_shared_name(name: str) -> bool:
+    return is_shared(name) or name.endswith(SHARED)
+
+
+def _memory(pool: Pool, memory_bytes: int, name: str) -> DeviceMemory:
+    """Return a GPU to plan for, with the cores of the product that the pool asks for. Other labels of nodes do not
+    decide them: a node that comes would replace every worker.
+    """
+    known = _known(pool.spec.accelerator.product or "")
+    return gpu_memory(memory_bytes, name, ANY_CORES if known is None else cores_of(known.compute_capability))
 
 
 def _offers(pool: Pool, seen: tuple[Object, ...]) -> _Offers:
@@ -155,7 +178,7 @@ def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers) -> D
     """
     resource, kept = resource_of(pool), _remembered(pool)
     if seen is None:
-        return kept or _unknown(f"this operator may not list nodes to learn the memory of {resource}")
+        return kept or _unlisted(pool)
     sized = [(size, _name(node, resource), node) for node in offers.usable if (size := _size(node, resource))]
     too_small = [each for each in sized if kept is not None and _is_kept_off(pool, kept, each[0], each[2])]
     smallest = min((each[:2] for each in sized if each not in too_small), default=None)
@@ -163,7 +186,7 @@ def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers) -> D
     if found is None or (kept is not None and kept.memory.memory_bytes < found.memory.memory_bytes):
         found = kept
     if found is None:
-        return _nothing_known(resource, len(seen), offers)
+        return _nothing_known(pool, len(seen), offers)
     products = {f"{product} (smaller than planned for)" for _, product, _ in too_small}
     return replace(found, left_out=tuple(sorted(products)))
 
@@ -171,7 +194,7 @@ def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers) -> D
 def _of_nodes(pool: Pool, memory_bytes: int, product: str) -> Device:
     """Slices of a profile are all of a size, so only whole GPUs are told apart by their labels."""
     least = memory_bytes >> 20 if resource_of(pool) == WHOLE_GPU else None
-    return Device(gpu_memory(memory_bytes, product), "node labels", _placement(pool), least)
+    return Device(_memory(pool, memory_bytes, product), NODE_LABELS, _placement(pool), least)
 
 
 def _is_kept_off(pool: Pool, kept: Device, memory_bytes: int, node: Object) -> bool:
@@ -186,19 +209,36 @@ def _name(node: Object, resource: str) -> str:
 
 
 def _size(node: Object, resource: str) -> int | None:
-    """Return the bytes of one device of a node: its label, shared out where the device is shared."""
+    """Return the bytes of one device of a node: its label, shared out where the device is shared; None where they are
+    not known.
+    """
     here = nodes.labels(node)
-    is_slice = SLICE.fullmatch(resource)
-    own = is_slice["resource"] if is_slice else WHOLE_GPU
-    label, shared = f"{own}.memory", here.get(f"{own}.replicas", "1")
-    sharers = int(shared) if shared.isdigit() and int(shared) > 0 else 1
-    mebibytes = here.get(label, "")
+    is_slice, sharers = SLICE.fullmatch(resource), _sharers(node, resource)
+    if sharers is None:
+        return None
+    mebibytes = here.get(f"{_labelled(resource)}.memory", "")
     if mebibytes.isdigit() and int(mebibytes):
         return (int(mebibytes) << 20) // sharers
     by_name = _by_product(here.get(nodes.PRODUCT_LABEL, ""), resource)
     if by_name is not None:
         return by_name.memory_bytes // sharers
     return _slice_bytes(is_slice["profile"], int(is_slice["gigabytes"])) // sharers if is_slice else None
+
+
+def _sharers(node: Object, resource: str) -> int | None:
+    """Return how many pods share one device of a node; None where its name says that some do, and no label how many."""
+    here, own = nodes.labels(node), _labelled(resource)
+    replicas = here.get(f"{own}.replicas", "")
+    if replicas.isdigit() and int(replicas) > 1:
+        return int(replicas)
+    names = (resource, here.get(f"{own}.product", here.get(nodes.PRODUCT_LABEL, "")))
+    return None if any(map(_is_shared_name, names)) else 1
+
+
+def _labelled(resource: str) -> str:
+    """Return what a node's labels call a resource: the same whether it is shared out or not."""
+    is_slice = SLICE.fullmatch(resource)
+    return is_slice["resource"] if is_slice else WHOLE_GPU
 
 
 def _slice_bytes(profile: str, gigabytes: int) -> int:
@@ -223,21 +263,35 @@ def _was_planned(pool: Pool) -> bool:
 def _remembered(pool: Pool) -> Device | None:
     """Return the device of the last plan, where the nodes decided it by the same placement."""
     plan = pool.status.get("plan") or {}
-    memory_bytes = plan.get("deviceBytes")
-    if not _was_planned(pool) or not isinstance(memory_bytes, int):
+    memory_bytes, (name, _, told_by) = plan.get("deviceBytes"), str(plan.get("device", "")).rpartition(" (")
+    if not _was_planned(pool) or not isinstance(memory_bytes, int) or told_by != f"{NODE_LABELS})":
         return None
-    name = str(plan.get("device", "")).removesuffix(" (node labels)") or resource_of(pool)
     return _of_nodes(pool, memory_bytes, name)
 
 
-def _nothing_known(resource: str, all_nodes: int, offers: _Offers) -> Refused:
-    if not offers.usable:
+def _unlisted(pool: Pool) -> Refused:
+    shared = _shared_name(pool)
+    if shared is not None:
+        return _share_unknown(f"{shared} is shared out, and this operator may not list nodes to learn its share")
+    return _unknown(f"this operator may not list nodes to learn the memory of {resource_of(pool)}")
+
+
+def _nothing_known(pool: Pool, all_nodes: int, offers: _Offers) -> Refused:
+    resource, shared, number = resource_of(pool), _shared_name(pool), len(offers.usable)
+    if shared is not None:
+        return _share_unknown(f"{shared} is shared out, and no node tells its share")
+    if not number:
         return _unknown(f"none of the {offers.admitted} nodes that the pool admits, of {all_nodes}, offers {resource}")
-    number = len(offers.usable)
+    if any(_sharers(node, resource) is None for node in offers.usable):
+        return _share_unknown(f"{resource} is shared out, and no node tells its share")
     return _unknown(
         f"the {number} nodes that offer {resource} have no label {nodes.MEMORY_LABEL} and no product that is known"
     )
 
 
+def _share_unknown(why: str) -> Refused:
+    return Refused(DEVICE_UNKNOWN, f"{why}: say accelerator.memory")
+
+
 def _unknown(why: str) -> Refused:
-    return Refused("DeviceUnknown", f"{why}; say accelerator.memory, or accelerator.product by a known name")
+    return Refused(DEVICE_UNKNOWN, f"{why}; say accelerator.memory, or accelerator.product by a known name")
