@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="did not run: the `cuda` extra is not installed")
 
 from decodepool_kernels.cuda import programs
-from decodepool_kernels.cuda.inputs import StepKind
+from decodepool_kernels.cuda.inputs import MAX_ROWS, StepKind
 from decodepool_kernels.cuda.pages import KV_BITS, KvPages
+from decodepool_kernels.cuda.records import pointer
 from decodepool_kernels.cuda.registry import HEAD_DIMS, WIDE_HEAD_DIMS
 from decodepool_kernels.graph import Graph, Matrix, Tensor, Vector
 
@@ -21,7 +23,7 @@ from tests.gpu.probe import Floats, Probe, Rows, numbers, relative_error
 from tests.gpu.test_products import made
 
 if TYPE_CHECKING:
-    from decodepool_kernels.cuda.device import Gpu
+    from decodepool_kernels.cuda.device import Gpu, Launch
     from numpy.typing import NDArray
 
 pytestmark = pytest.mark.gpu
@@ -80,6 +82,7 @@ class Session:
         window: int | None = None,
         sinks: Floats | None = None,
         soft_cap: float | None = None,
+        graphs: bool = False,
     ) -> None:
         self.heads, self.kv_heads, self.dim = heads, kv_heads, dim
         self.kind, self.window, self.sinks, self.soft_cap = kind, window, sinks, soft_cap
@@ -93,7 +96,7 @@ class Session:
             self.k[1] = self.v[2] = dirt
         vectors = {} if sinks is None else {"sinks": sinks}
         inputs = {"q": self.q, "k": self.k, "v": self.v}
-        self.probe = Probe(gpu, inputs, self.build, vectors=vectors, pages=self.pages)
+        self.probe = Probe(gpu, inputs, self.build, vectors=vectors, pages=self.pages, graphs=graphs)
 
     def build(self, g: Graph, t: dict[str, Tensor]) -> Tensor:
         sinks = None if self.sinks is None else Vector("sinks", self.heads)
@@ -259,6 +262,33 @@ def test_units_are_claimed_once_each_however_many_launches_there_were(gpu: Gpu, 
         of_step = [position ^ (step & 1) for position in positions]
         found = probe.step(*(Rows([position], range(PAGES), position) for position in of_step))
         assert found.tobytes() == rows[of_step].tobytes(), step
+
+
+@pytest.mark.parametrize("kind", KV_BITS)
+def test_units_are_claimed_once_the_launch_ahead_has_ended(
+    gpu: Gpu, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread block takes all units; the launch behind it, of as many as ever, leaves what they come to elsewhere. A
+    unit that this one claims too early is missed by the one ahead: rows of two steps differ, so that it shows.
+    """
+    heads, kv_heads, dim = 32, 8, 128
+    session = Session(gpu, heads, kv_heads, dim, kind=kind, graphs=True)
+    rows = session.prefilled(256, range(PAGES))
+    launches, elsewhere = session.probe.launches, pointer(gpu.allocate(4 * MAX_ROWS * heads * dim))
+
+    def with_one_behind(width: int, kind: StepKind) -> list[Launch]:
+        found = launches(width, kind)
+        ahead = next(index for index, launch in enumerate(found) if launch.name == "attention")
+        q, stride, layer, _, *others = found[ahead].arguments
+        behind = replace(found[ahead], arguments=(q, stride, layer, elsewhere, *others))
+        return [*found[:ahead], replace(found[ahead], grid=(1, 1)), behind, *found[ahead + 1 :]]
+
+    monkeypatch.setattr(session.probe, "launches", with_one_behind)
+    positions = [(7 * row * row + 900) % TOKENS for row in range(200)]
+    for step in range(4):
+        of_step = [position ^ (step & 1) for position in positions]
+        runs = [Rows([position], range(PAGES), position) for position in of_step]
+        assert session.probe.step(*runs, partial_slots=0).tobytes() == rows[of_step].tobytes(), step
 
 
 FOLD_POSITIONS = (0, 64, 511, 512, 1023, 1100, 2047, 2048, 2400, 4607, 4608, 5999)
