@@ -31,16 +31,18 @@ OLD_PRODUCTS = (
 """As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine."""
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-NOT_OLD: tuple[Object, ...] = (
-    {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
-    {
-        "key": PRODUCT_LABEL,
-        "operator": "NotIn",
-        "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
-    },
-)
-"""What keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A node
-without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
+ANY_BUT_OLD: Object = {
+    "matchExpressions": [
+        {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
+        {
+            "key": PRODUCT_LABEL,
+            "operator": "NotIn",
+            "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
+        },
+    ]
+}
+"""The term that keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A
+node without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
 """
 
 
@@ -92,40 +94,25 @@ def affinity(pool: Pool) -> Object:
     return dict(template.affinity) if template and template.affinity else {}
 
 
-def worker_affinity(pool: Pool, least_mebibytes: int | None = None) -> Object:
-    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that it cannot use."""
-    return affinity(pool) if pool.kind == "cpu" else off_other_gpus(affinity(pool), least_mebibytes)
+def worker_affinity(pool: Pool) -> Object:
+    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that are too old."""
+    return affinity(pool) if pool.kind == "cpu" else off_old_gpus(affinity(pool))
 
 
-def off_other_gpus(given: Object, least_mebibytes: int | None = None) -> Object:
-    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old, or that
-    have less memory.
-    """
+def off_old_gpus(given: Object) -> Object:
+    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old."""
     of_nodes = given.get("nodeAffinity") or {}
-    required, usable = of_nodes.get(REQUIRED), _usable(least_mebibytes)
-    if required:
-        terms = [each for term in required.get("nodeSelectorTerms") or () for each in _narrowed(term, usable)]
-    else:
-        terms = [{"matchExpressions": each} for each in usable]
+    required = of_nodes.get(REQUIRED)
+    terms = [_narrowed(term) for term in required.get("nodeSelectorTerms") or ()] if required else [ANY_BUT_OLD]
     return {**given, "nodeAffinity": {**of_nodes, REQUIRED: {**(required or {}), "nodeSelectorTerms": terms}}}
 
 
-def _usable(least_mebibytes: int | None) -> list[list[Object]]:
-    """Return what holds of a node whose GPUs a worker can use: alternatives, each of expressions that all hold. A node
-    whose labels tell no memory passes.
-    """
-    if least_mebibytes is None:
-        return [[*NOT_OLD]]
-    enough: Object = {"key": MEMORY_LABEL, "operator": "Gt", "values": [str(least_mebibytes - 1)]}
-    return [[*NOT_OLD, enough], [*NOT_OLD, {"key": MEMORY_LABEL, "operator": "DoesNotExist"}]]
-
-
-def _narrowed(term: Object, usable: list[list[Object]]) -> list[Object]:
+def _narrowed(term: Object) -> Object:
     """Narrow one of the alternatives. An empty one holds for no node, and would for some with an expression in it."""
     expressions = term.get("matchExpressions") or []
     if not (expressions or term.get("matchFields")):
-        return [term]
-    return [{**term, "matchExpressions": [*expressions, *each]} for each in usable]
+        return term
+    return {**term, "matchExpressions": [*expressions, *ANY_BUT_OLD["matchExpressions"]]}
 
 
 def _selected(pool: Pool, node: Object) -> bool:
