@@ -84,7 +84,8 @@ def _plan_sentence(found: Capacity) -> str:
 
 
 def _left_out(found: Capacity) -> str:
-    products = ", ".join(found.left_out[:MOST_TOLD])
+    products, more = ", ".join(found.left_out[:MOST_TOLD]), len(found.left_out) - MOST_TOLD
+    products += f" and {more} more" if more > 0 else ""
     return f"nodes with {products} are left out: older than compute capability {OLDEST_COMPUTE_CAPABILITY}"
 
 
