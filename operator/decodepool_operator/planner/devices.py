@@ -76,11 +76,11 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
             "UnsupportedCount",
             f"accelerator.count is {accelerator.count}: a worker runs on one device; more replicas use more",
         )
-    asked = _known(accelerator.product or "")
-    if asked is not None and (lines := gpu_refusals(asked.compute_capability)):
-        return Refused("UnsupportedGPU", f"accelerator.product: {asked.name}: {lines[0]}")
+    product = accelerator.product or ""
+    if lines := gpu_refusals(_capability_by_name(product) or OLDEST_COMPUTE_CAPABILITY):
+        return Refused("UnsupportedGPU", f"accelerator.product: {product}: {lines[0]}")
     offers = _offers(pool, seen or ())
-    if offers.too_old and not offers.usable and not _was_planned(pool):
+    if offers.too_old and not offers.usable and not was_planned(pool):
         return _nothing_but_old(offers.too_old)
     found = _told(pool) or _by_nodes(pool, seen, offers)
     left_out = tuple(sorted({each.product for each in offers.too_old}))
@@ -123,13 +123,24 @@ def _nothing_but_old(too_old: list[_TooOld]) -> Refused:
 
 
 def _capability(node: Object) -> str | None:
-    """Return the compute capability of a node's GPUs: as its labels have it, else its product's."""
+    """Return the compute capability of a node's GPUs: as its labels have it, else its product's. A product that workers
+    are kept off by name is what its name says.
+    """
     here = nodes.labels(node)
     major, minor = here.get(nodes.MAJOR_LABEL, ""), here.get(nodes.MINOR_LABEL, "")
-    if major.isdigit() and minor.isdigit():
-        return f"{major}.{minor}"
-    known = _known(here.get(nodes.PRODUCT_LABEL, ""))
-    return None if known is None else known.compute_capability
+    product = here.get(nodes.PRODUCT_LABEL, "")
+    if major.isdigit() and _old_product(product) is None:
+        return f"{major}.{minor if minor.isdigit() else 0}"
+    return _capability_by_name(product)
+
+
+def _capability_by_name(product: str) -> str | None:
+    known = _known(product)
+    return _old_product(product) or (None if known is None else known.compute_capability)
+
+
+def _old_product(product: str) -> str | None:
+    return nodes.OLD_PRODUCTS.get(product.removesuffix(nodes.SHARED_SUFFIX))
 
 
 def _known(name: str) -> GPU | None:
@@ -193,7 +204,7 @@ def _placement(pool: Pool) -> str:
     return digest([resource_of(pool), accelerator.product, *where, *told])
 
 
-def _was_planned(pool: Pool) -> bool:
+def was_planned(pool: Pool) -> bool:
     """Say whether the last plan was made for the same nodes: those that have gone since may come back."""
     plan = pool.status.get("plan") or {}
     return bool(plan.get("placement") == _placement(pool))
@@ -207,7 +218,7 @@ def _remembered(pool: Pool) -> Device | None:
     """
     plan = pool.status.get("plan") or {}
     memory_bytes = plan.get("deviceBytes")
-    if not _was_planned(pool) or not isinstance(memory_bytes, int):
+    if not was_planned(pool) or not isinstance(memory_bytes, int):
         return None
     name = str(plan.get("device", "")).removesuffix(" (node labels)") or resource_of(pool)
     return Device(gpu_memory(memory_bytes, name), "node labels", _placement(pool))

@@ -21,14 +21,30 @@ SHARED_SUFFIX = "-SHARED"
 """Of the product's name, where a GPU is shared out."""
 MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
 OLD_MAJORS = tuple(str(major) for major in range(1, int(OLDEST_COMPUTE_CAPABILITY.partition(".")[0])))
-OLD_PRODUCTS = (
-    "Tesla-T4",
-    "Tesla-V100-PCIE-16GB",
-    "Tesla-V100-PCIE-32GB",
-    "Tesla-V100-SXM2-16GB",
-    "Tesla-V100-SXM2-32GB",
-)
-"""As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine."""
+OLD_PRODUCTS: Mapping[str, str] = {
+    "Tesla-P4": "6.1",
+    "Tesla-P40": "6.1",
+    "Tesla-P100-PCIE-12GB": "6.0",
+    "Tesla-P100-PCIE-16GB": "6.0",
+    "Tesla-P100-SXM2-16GB": "6.0",
+    "Tesla-V100-DGXS-16GB": "7.0",
+    "Tesla-V100-DGXS-32GB": "7.0",
+    "Tesla-V100-FHHL-16GB": "7.0",
+    "Tesla-V100-PCIE-16GB": "7.0",
+    "Tesla-V100-PCIE-32GB": "7.0",
+    "Tesla-V100-SXM2-16GB": "7.0",
+    "Tesla-V100-SXM2-32GB": "7.0",
+    "Tesla-V100-SXM3-32GB": "7.0",
+    "Tesla-V100S-PCIE-32GB": "7.0",
+    "Tesla-T4": "7.5",
+    "Quadro-RTX-6000": "7.5",
+    "Quadro-RTX-8000": "7.5",
+    "TITAN-RTX": "7.5",
+    "NVIDIA-TITAN-RTX": "7.5",
+}
+"""As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine, and the compute
+capability of each.
+"""
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ANY_BUT_OLD: Object = {

@@ -94,7 +94,7 @@ def test_workers_are_kept_off_gpus_older_than_the_engines_oldest_and_what_runs_i
     site.make("anywhere", replicas=2)
     site.make("asked", {"product": "Tesla-T4"})
     site.wait("anywhere", "CapacityPlanned", "UnsupportedGPU", "node old's Tesla-T4: compute capability 7.5")
-    site.wait("asked", "CapacityPlanned", "UnsupportedGPU", "accelerator.product: T4: compute capability 7.5")
+    site.wait("asked", "CapacityPlanned", "UnsupportedGPU", "accelerator.product: Tesla-T4: compute capability 7.5")
     for name in ("anywhere", "asked"):
         assert site.condition(name, "Ready")["reason"] == "UnsupportedGPU"
         assert not site.workers(name), name
