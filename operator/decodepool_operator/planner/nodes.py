@@ -77,6 +77,19 @@ def lost(nodes: Iterable[Object]) -> frozenset[str]:
     )
 
 
+def misplaced(pods: Iterable[Object], nodes: Iterable[Object]) -> frozenset[str]:
+    """Return the names of the pods whose own affinity does not admit the nodes that they are on: a node that offers its
+    GPUs before it is labelled gets pods that it would not get after.
+    """
+    here = {str(node["metadata"]["name"]): node for node in nodes}
+    placed = [(pod, here.get(pod.get("spec", {}).get("nodeName"))) for pod in pods]
+    return frozenset(
+        str(pod["metadata"]["name"])
+        for pod, node in placed
+        if node is not None and not admits(pod["spec"].get("affinity") or {}, node)
+    )
+
+
 def labels(node: Object) -> Mapping[str, str]:
     """Return a node's labels."""
     found: Mapping[str, str] = node.get("metadata", {}).get("labels") or {}
