@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from decodepool_operator.api.faults import ApiFault
-from decodepool_operator.api.kinds import POOLS
+from decodepool_operator.api.kinds import NODES, POOLS
 from decodepool_sizing.devices import gpu_usable_bytes
 
 from tests.cluster.shell.fake_nodes import FakeNodes
@@ -108,6 +108,19 @@ def test_workers_are_kept_off_gpus_older_than_the_engines_oldest_and_what_runs_i
     site.plane.set_spec(site.space, "anywhere", replicas=3)
     site.wait("anywhere", "WaitingForGPU", "Unschedulable", f"Insufficient {GPU}")
     assert {pod["spec"].get("nodeName", "new") for pod in site.workers("anywhere")} == {"new"}
+
+
+def test_a_worker_that_cannot_run_where_it_came_before_the_labels_is_made_elsewhere_once_they_come(site: Site) -> None:
+    site.nodes.unfit.add("old")
+    site.nodes.add("old", {GPU: 1})
+    site.make("chat", {"memory": "16Gi"})
+    site.wait("chat", "Ready", "CrashLoopBackOff", "it cannot run here")
+    site.nodes.add("new", {GPU: 1}, discovered("NVIDIA-A10", 23028))
+    labels = discovered("Tesla-T4", 15360, **{"nvidia.com/gpu.compute.major": "7"})
+    site.plane.change(NODES, "", "old", {"metadata": {"labels": labels}})
+    site.wait_ready("chat")
+    (worker,) = site.workers("chat")
+    assert worker["spec"]["nodeName"] == "new"
 
 
 RESOURCES: dict[str, tuple[Object, str | None]] = {
