@@ -381,7 +381,7 @@ class Cluster:
                 ]
                 continue
             node = free[0]
-            pod["metadata"]["node"] = node["metadata"]["name"] if node else "any"
+            pod["metadata"]["node"] = pod["spec"]["nodeName"] = node["metadata"]["name"] if node else "any"
             pod["metadata"]["since"] = times.written(self.now)
             pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
 

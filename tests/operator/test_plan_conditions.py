@@ -12,13 +12,14 @@ from decodepool_cli.faults import Fault
 from decodepool_cli.fetching import _check_digest
 from decodepool_operator.names import POOL_LABEL, SIDECAR_LABEL
 from decodepool_operator.planner.conditions import TYPES, Finding, events_of, with_times
+from decodepool_operator.planner.nodes import MAJOR_LABEL, PRODUCT_LABEL
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.resolution import source_text
 from decodepool_operator.planner.state import Object, Plan, Resolving, Unresolved, WorkerReport
 from decodepool_operator.texts import MAX_CHARACTERS, steady
 from decodepool_sizing.facts import ModelFacts
 
-from tests.operator.pools import cluster, facts, gpu_pool, observed, pool, resolved, workers_that
+from tests.operator.pools import cluster, facts, gpu_pool, node, observed, pool, resolved, workers_that
 from tests.operator.simulation import START, Fate
 
 
@@ -268,3 +269,13 @@ def test_a_cluster_without_image_volumes_is_told_of_in_words(kind: str, hints: b
     message = told(look(pool(model={"source": {kind: source}}), faults=(NO_IMAGES,)), "Degraded")["message"]
     assert message.endswith(NO_IMAGES)
     assert ("from 1.35" in message) is hints
+
+
+@pytest.mark.parametrize(("number", "ending"), [(4, ""), (5, " and 1 more")])
+def test_of_products_that_are_left_out_it_says_how_many_it_does_not_name(number: int, ending: str) -> None:
+    old = [f"X{index}" for index in range(number)]
+    nodes = [node(name, {PRODUCT_LABEL: name, MAJOR_LABEL: "7"}) for name in old]
+    found = told(look(gpu_pool(), nodes=(node("new"), *nodes)), "CapacityPlanned")
+    assert found["message"].endswith(
+        f"; nodes with X0, X1, X2, X3{ending} are left out: older than compute capability 8.0"
+    )

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from decodepool_operator.planner.devices import Device, Refused, find_device
-from decodepool_operator.planner.nodes import OLD_PRODUCTS, admits, off_other_gpus, worker_affinity
+from decodepool_operator.planner.nodes import OLD_PRODUCTS, admits, off_old_gpus, worker_affinity
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.state import Object
 from decodepool_sizing.devices import ANY_CORES
 from decodepool_sizing.gpu_names import find_gpu
-from decodepool_sizing.gpus import GPUS
+from decodepool_sizing.gpus import GPU, GPUS
 from decodepool_sizing.support import gpu_refusals
 
 from tests.operator.pools import gpu_pool, node, pool
@@ -183,6 +183,12 @@ def test_a_slice_that_is_not_shared_is_planned_by_its_product_whatever_is_shared
     assert (device.memory.memory_bytes >> 20, device.told_by) == (9_728, "product")
 
 
+def planned(device: Device) -> Object:
+    """The status of a pool that was planned for a device."""
+    told = f"{device.memory.name} ({device.told_by})"
+    return {"plan": {"deviceBytes": device.memory.memory_bytes, "placement": device.placement, "device": told}}
+
+
 def test_a_share_that_decided_a_plan_does_so_while_its_node_is_gone() -> None:
     shared, whole = node("a", {**A100, MEMORY: "81920", "nvidia.com/gpu.replicas": "4"}), node("b", A100)
     product = A100[PRODUCT]
@@ -249,46 +255,20 @@ def test_an_operator_that_may_not_list_nodes_says_so() -> None:
     assert isinstance(found(None, memory="24Gi"), Device)
 
 
-def planned(device: Device) -> Object:
-    """The status of a pool that was planned for a device."""
-    told = f"{device.memory.name} ({device.told_by})"
-    return {"plan": {"deviceBytes": device.memory.memory_bytes, "placement": device.placement, "device": told}}
-
-
-def test_a_plan_outlives_the_node_that_decided_it() -> None:
+def test_a_small_node_that_comes_changes_the_plan_and_its_going_does_not_change_it_back() -> None:
     before = found([LARGE, SMALL])
-    for nodes in ([LARGE], [], None):
-        assert found(nodes, status=planned(before)) == before
-
-
-SMALLER = node("smaller", {MEMORY: "16384", PRODUCT: "NVIDIA-X1"})
-NOT_KEPT_OFF = {
-    "told by its product alone": node("a10", {PRODUCT: "NVIDIA-A10"}),
-    "shared": node("shared", {MEMORY: "40960", "nvidia.com/gpu.replicas": "2"}, gpus=2),
-}
-
-
-@pytest.mark.parametrize("nodes", [[SMALL, SMALLER], [LARGE, SMALLER], [SMALLER]], ids=["beside", "later", "alone"])
-def test_a_smaller_node_that_comes_changes_no_plan_and_is_left_out(nodes: list[Object]) -> None:
-    before = found([LARGE, SMALL])
-    after = found(nodes, status=planned(before))
-    assert (after.memory, after.left_out) == (before.memory, ("NVIDIA-X1 (smaller than planned for)",))
-    affinity = worker_affinity(read_pool(gpu_pool()), after.least_mebibytes)
-    assert [admits(affinity, each) for each in (SMALLER, SMALL, LARGE, node("untold"))] == [False, True, True, True]
-
-
-@pytest.mark.parametrize("case", NOT_KEPT_OFF)
-def test_one_that_a_worker_may_be_put_on_all_the_same_changes_the_plan(case: str) -> None:
-    after = found([LARGE, SMALL, NOT_KEPT_OFF[case]], status=planned(found([LARGE, SMALL])))
-    assert after.memory.memory_bytes < 24_576 << 20
-    assert after.left_out == ()
-
-
-def test_slices_and_what_the_spec_says_ask_no_memory_of_a_node() -> None:
-    mig = node("mig", {f"{SLICE}.memory": "9856"}, resource=SLICE)
-    assert found([mig], resource=SLICE).least_mebibytes is None
-    assert found([LARGE], memory="24Gi").least_mebibytes is None
-    assert found([LARGE]).least_mebibytes == 81_559
+    status = {
+        "plan": {
+            "deviceBytes": before.memory.memory_bytes,
+            "placement": before.placement,
+            "device": "NVIDIA-A30 (node labels)",
+        }
+    }
+    assert found([LARGE], status=status) == before
+    assert found([], status=status) == before
+    assert found(None, status=status) == before
+    smaller = node("smaller", {MEMORY: "16384"})
+    assert found([LARGE, smaller], status=status).memory.memory_bytes == 16 * GIB
 
 
 def test_another_selector_forgets_the_small_node() -> None:
@@ -303,16 +283,18 @@ def test_a_worker_runs_on_one_device() -> None:
 
 
 T4 = node("old", {MEMORY: "15360", PRODUCT: "Tesla-T4", "zone": "c"})
-OLD_T4 = "Tesla-T4 (older than compute capability 8.0)"
 CAPABILITY_MAJOR = "nvidia.com/gpu.compute.major"
 UNNAMED = {MEMORY: "24576", CAPABILITY_MAJOR: "7", "nvidia.com/gpu.compute.minor": "5"}
+MAJOR_ALONE = {MEMORY: "49152", CAPABILITY_MAJOR: "7", PRODUCT: "NVIDIA-X0"}
 TOO_OLD: dict[str, tuple[list[Object] | None, Object, str]] = {
-    "the product that is asked for": (None, {"product": "Tesla-T4"}, "accelerator.product: T4: "),
-    "the same, whatever its memory": ([], {"product": "NVIDIA-V100", "memory": "80Gi"}, "V100 16GB: "),
-    "a shared one": ([], {"product": "Tesla-T4-SHARED"}, "accelerator.product: T4: "),
+    "the product that is asked for": (None, {"product": "Tesla-T4"}, "accelerator.product: Tesla-T4: "),
+    "the same, whatever its memory": ([], {"product": "NVIDIA-V100", "memory": "80Gi"}, "NVIDIA-V100: "),
+    "a shared one": ([], {"product": "Tesla-T4-SHARED"}, "accelerator.product: Tesla-T4-SHARED: "),
+    "one that only drivers name": ([], {"product": "Quadro-RTX-8000"}, "accelerator.product: Quadro-RTX-8000: "),
     "all that the nodes have": ([T4, node("cpu", gpus=0)], {}, "has another GPU than node old's Tesla-T4: "),
     "the same, whatever memory is told": ([T4], {"memory": "24Gi"}, "has another GPU than node old's Tesla-T4: "),
     "all that they have, by their labels": ([node("new", UNNAMED)], {}, "node new's nvidia.com/gpu: "),
+    "the same, by the major alone": ([node("new", MAJOR_ALONE)], {}, "node new's NVIDIA-X0: "),
 }
 """Nodes, the pool's accelerator, and how the sentence begins."""
 
@@ -334,27 +316,28 @@ def test_the_refusal_names_the_first_node_in_whatever_order_nodes_are_listed() -
     assert "node old's" in found(seen).message
 
 
-PLANS: dict[str, tuple[list[Object], Object | None, Object, int, tuple[str, ...]]] = {
-    "beside a newer one": ([LARGE, T4], None, {}, 81_559, (OLD_T4,)),
-    "beside one whose memory is told": ([LARGE, T4], None, {"memory": "24Gi"}, 24_576, (OLD_T4,)),
+PLANNED: dict[str, tuple[list[Object], Object | None, Object, int, tuple[str, ...]]] = {
+    "beside a newer one": ([LARGE, T4], None, {}, 81_559, ("Tesla-T4",)),
+    "beside one of which the major alone is told": ([LARGE, node("q", MAJOR_ALONE)], None, {}, 81_559, ("NVIDIA-X0",)),
+    "beside one whose memory is told": ([LARGE, T4], None, {"memory": "24Gi"}, 24_576, ("Tesla-T4",)),
     "kept off by a selector": ([LARGE, T4], ADMITS_ONLY_LARGE["selector"], {}, 81_559, ()),
     "kept off by the product": ([LARGE, T4], None, {"product": "NVIDIA-H100-80GB-HBM3"}, 81_559, ()),
     "sliced, which the old one is not": ([T4, node("mig", {f"{SLICE}.memory": "9856"}, resource=SLICE)], None,
         {"resource": SLICE}, 9856, ()),
     "of the oldest that is run": ([node("a", {PRODUCT: "NVIDIA-A30"})], None, {}, find_gpu("A30").memory_mib, ()),
     "its labels outdo its name": (
-        [node("b", {**UNNAMED, PRODUCT: "Tesla-T4", CAPABILITY_MAJOR: "9"})], None, {}, 24_576, ()),
+        [node("b", {**UNNAMED, PRODUCT: "T4", CAPABILITY_MAJOR: "9"})], None, {}, 24_576, ()),
     "not known by name": ([node("c", {MEMORY: "9000", PRODUCT: "NVIDIA-X1"})], None, {}, 9_000, ()),
 }  # fmt: skip
 """Nodes, the pool's template and accelerator, the MiB that are planned, and the products that are left out."""
 
 
-@pytest.mark.parametrize("case", PLANS)
+@pytest.mark.parametrize("case", PLANNED)
 def test_a_pool_is_planned_by_the_gpus_that_serve_and_older_ones_are_left_out(case: str) -> None:
-    seen, template, accelerator, memory_mebibytes, left_out = PLANS[case]
+    seen, template, accelerator, planned, left_out = PLANNED[case]
     device = found(seen, template, **accelerator)
     assert isinstance(device, Device), device
-    assert (device.memory.memory_bytes >> 20, device.left_out) == (memory_mebibytes, left_out)
+    assert (device.memory.memory_bytes >> 20, device.left_out) == (planned, left_out)
 
 
 @pytest.mark.parametrize("accelerator", [{}, {"memory": "24Gi"}], ids=["by its nodes", "by its spec"])
@@ -363,14 +346,62 @@ def test_a_plan_outlives_the_last_gpu_that_serves_for_as_long_as_the_pool_asks_f
 ) -> None:
     before = found([LARGE], **accelerator)
     after = found([T4], status=planned(before), **accelerator)
-    assert (after.memory.memory_bytes, after.left_out) == (before.memory.memory_bytes, (OLD_T4,))
+    assert (after.memory.memory_bytes, after.left_out) == (before.memory.memory_bytes, ("Tesla-T4",))
     only_old = {"nodeSelector": {"zone": "c"}}
     assert found([LARGE, T4], only_old, planned(before), **accelerator).reason == "UnsupportedGPU"
 
 
 def test_memory_that_the_spec_no_longer_says_is_not_taken_for_that_of_nodes() -> None:
     told = found([LARGE], memory="24Gi")
-    assert found([LARGE], status=planned(told)).memory.memory_bytes >> 20 == 81_559
+    plan = {"deviceBytes": told.memory.memory_bytes, "placement": told.placement, "device": "nvidia.com/gpu (spec)"}
+    assert found([LARGE], status={"plan": plan}).memory.memory_bytes >> 20 == 81_559
+
+
+DRIVER_NAMES = (
+    "Tesla P4",
+    "Tesla P40",
+    "Tesla P100-PCIE-12GB",
+    "Tesla P100-PCIE-16GB",
+    "Tesla P100-SXM2-16GB",
+    "Tesla V100-DGXS-16GB",
+    "Tesla V100-DGXS-32GB",
+    "Tesla V100-FHHL-16GB",
+    "Tesla V100-PCIE-16GB",
+    "Tesla V100-PCIE-32GB",
+    "Tesla V100-SXM2-16GB",
+    "Tesla V100-SXM2-32GB",
+    "Tesla V100-SXM3-32GB",
+    "Tesla V100S-PCIE-32GB",
+    "Tesla T4",
+    "Quadro RTX 6000",
+    "Quadro RTX 8000",
+    "TITAN RTX",
+    "NVIDIA TITAN RTX",
+)
+"""As nvidia-smi prints what is too old; GPU feature discovery puts a dash for each blank."""
+
+
+@pytest.mark.parametrize("ending", ["", "-SHARED"])
+@pytest.mark.parametrize("name", DRIVER_NAMES)
+def test_an_old_gpu_that_its_label_names_as_drivers_do_gets_no_worker_and_no_plan(name: str, ending: str) -> None:
+    product = name.replace(" ", "-") + ending
+    here = node("old", {MEMORY: "32768", PRODUCT: product})
+    assert not admits(worker_affinity(read_pool(gpu_pool())), here)
+    assert found([here, LARGE]).left_out == (product,)
+    assert found([here]).reason == found([], product=product).reason == "UnsupportedGPU"
+
+
+@pytest.mark.parametrize("product", [None, "NVIDIA-H200", "NVIDIA-X1", "T4", "Tesla-T4", "Quadro-RTX-8000-SHARED"])
+@pytest.mark.parametrize("major", [None, "", "6", "7", "8", "9", "x"])
+@pytest.mark.parametrize("minor", [None, "", "0", "5", "x"])
+def test_a_node_that_workers_are_kept_off_is_not_planned_with(
+    product: str | None, major: str | None, minor: str | None
+) -> None:
+    told = {PRODUCT: product, CAPABILITY_MAJOR: major, "nvidia.com/gpu.compute.minor": minor}
+    here = node("here", {MEMORY: "16384", **{key: value for key, value in told.items() if value is not None}})
+    if not admits(worker_affinity(read_pool(gpu_pool())), here):
+        assert found([here]).reason == "UnsupportedGPU"
+        assert found([here, LARGE]).memory.memory_bytes >> 20 == 81_559
 
 
 OFF = {
@@ -409,7 +440,7 @@ def test_an_affinity_keeps_all_that_it_says_beside() -> None:
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty]},
         },
     }
-    assert off_other_gpus(given) == given, "a term that admits no node goes on admitting none"
+    assert off_old_gpus(given) == given, "a term that admits no node goes on admitting none"
 
 
 def test_workers_on_cpus_have_the_templates_affinity_and_no_more() -> None:
@@ -417,5 +448,14 @@ def test_workers_on_cpus_have_the_templates_affinity_and_no_more() -> None:
 
 
 def test_the_products_that_workers_are_kept_off_are_all_that_are_known_to_be_too_old() -> None:
-    known = {find_gpu(name).name for name in OLD_PRODUCTS}
-    assert known == {gpu.name for gpu in GPUS if gpu_refusals(gpu.compute_capability)}
+    assert {name.replace(" ", "-") for name in DRIVER_NAMES} == set(OLD_PRODUCTS)
+    rows = {name: gpu for name in OLD_PRODUCTS if (gpu := row(name)) is not None}
+    assert {gpu.name for gpu in rows.values()} == {gpu.name for gpu in GPUS if gpu_refusals(gpu.compute_capability)}
+    assert {name: gpu.compute_capability for name, gpu in rows.items()}.items() <= OLD_PRODUCTS.items()
+
+
+def row(name: str) -> GPU | None:
+    try:
+        return find_gpu(name)
+    except ValueError:
+        return None

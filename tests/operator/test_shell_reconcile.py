@@ -259,15 +259,19 @@ def test_a_fault_of_the_shell_stops_one_pool_and_is_counted(monkeypatch: pytest.
     assert 'decodepool_operator_reconciles_total{result="failed"} 1.0' in room.metrics.exposition().decode()
 
 
-def test_a_status_that_is_refused_is_a_line_with_the_reason_and_no_fault_of_the_shell(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("refusal", "result"), [(Refusal.UNAVAILABLE, Result.UNAVAILABLE), (Refusal.FORBIDDEN, Result.FAILED)]
+)
+def test_a_status_that_is_not_taken_is_a_line_with_the_reason_and_no_fault_of_the_shell(
+    caplog: pytest.LogCaptureFixture, refusal: Refusal, result: Result
 ) -> None:
     room = Room()
-    room.api.refuse("status", "chat", ApiFault(Refusal.UNAVAILABLE, "the API server did not answer: timed out"))
-    assert [room.look() for _ in range(2)] == [Result.FAILED, Result.WRITTEN]
-    assert 'errors_total{reason="APIUnavailable",where="reconcile"} 1.0' in room.metrics.exposition().decode()
+    room.api.refuse("status", "chat", ApiFault(refusal, "in the API server's words"))
+    assert [room.look() for _ in range(2)] == [result, Result.WRITTEN]
+    assert f'errors_total{{reason="{refusal}",where="reconcile"}} 1.0' in room.metrics.exposition().decode()
     [record] = [each for each in caplog.records if each.levelname in ("WARNING", "ERROR")]
-    assert (record.exc_info, record.fields["fault"]) == (None, "the API server did not answer: timed out")  # type: ignore[attr-defined]
+    told = (record.message, record.exc_info, record.fields["fault"])  # type: ignore[attr-defined]
+    assert told == ("a look at a pool was cut short", None, "in the API server's words")
     assert room.status() == {"replicas": 1, "endpoint": ""}
 
 

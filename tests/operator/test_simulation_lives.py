@@ -22,7 +22,7 @@ from tests.operator.pools import (
     resolved,
     workers_that,
 )
-from tests.operator.simulation import Cluster, Fate, well
+from tests.operator.simulation import START, Cluster, Fate, well
 
 TESLA_T4 = {"nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.product": "Tesla-T4"}
 
@@ -352,7 +352,7 @@ def test_a_node_with_a_gpu_too_old_for_the_engine_gets_no_worker_and_what_runs_h
     here.settle()
     assert names(here.ready_workers()) == running
     assert here.condition("CapacityPlanned")["message"].endswith(
-        "; left out: Tesla-T4 (older than compute capability 8.0)"
+        "; nodes with Tesla-T4 are left out: older than compute capability 8.0"
     )
     assert without_messages(here.status) == without_messages(before)
     assert len(here.events) == events
@@ -364,27 +364,84 @@ def test_a_node_with_a_gpu_too_old_for_the_engine_gets_no_worker_and_what_runs_h
     assert ready(here) == ("True", "AllWorkersReady")
 
 
-def test_a_node_with_a_smaller_gpu_that_joins_a_pool_that_runs_gets_no_worker_and_replaces_none() -> None:
-    large = node("z", {"nvidia.com/gpu.memory": "81559"})
-    small = node("a", {"nvidia.com/gpu.memory": "700", "nvidia.com/gpu.product": "NVIDIA-TINY"})
-    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}), nodes=[large])
+def test_a_worker_that_crashes_where_an_old_gpu_had_no_labels_yet_is_made_elsewhere_once_it_has() -> None:
+    def fate(pod: Object) -> Fate:
+        is_old = pod["metadata"]["node"] == "old"
+        return Fate(crashes="compute capability 7.5: the CUDA engine runs on 8.0 and later ones") if is_old else Fate()
+
+    here = Cluster(gpu_pool(replicas=2), nodes=[node("new"), node("old")], fate=fate)
+    here.resolution = resolved(here.pool)
+    here.run(30)
+    (serving,), made = names(here.ready_workers()), here.made_pods
+    assert here.condition("WorkersAvailable")["status"] == "True"
+    here.nodes = [node("new"), node("old", TESLA_T4)]
+    here.settle()
+    assert {pod["metadata"].get("node") for pod in here.workers()} == {"new", None}
+    assert here.condition("WaitingForGPU")["reason"] == "Unschedulable"
+    here.nodes.append(node("late"))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert {pod["metadata"]["node"] for pod in here.workers()} == {"new", "late"}
+    assert serving in names(here.ready_workers())
+    assert here.made_pods == made + 1
+    assert [event.reason for event in here.events].count("WorkerFailed") == 1
+
+
+def test_a_worker_that_serves_stays_on_a_node_whose_labels_would_not_get_it_any_more() -> None:
+    here = Cluster(gpu_pool(), nodes=[node("n")])
     here.resolution = resolved(here.pool)
     here.settle()
-    running, before = names(here.ready_workers()), here.status
-    here.nodes = [small, large]
+    running, here.nodes = names(here.ready_workers()), [node("n", TESLA_T4)]
     here.settle()
-    assert names(here.ready_workers()) == running
-    assert without_messages(here.status) == without_messages(before)
-    assert here.condition("CapacityPlanned")["message"].endswith("; left out: NVIDIA-TINY (smaller than planned for)")
-    here.edit(lambda spec: spec.update(template={"resources": {"limits": {"cpu": "much"}}}))
+    assert (names(here.ready_workers()), ready(here)) == (running, ("True", "AllWorkersReady"))
+    (pod,) = here.workers()
+    since = times.written(here.now)
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": since}]
+    pod["status"]["containerStatuses"][0] |= {"ready": False, "state": {"running": {"startedAt": times.written(START)}}}
+    found = plan(here.pool, here.observed(), here.now)
+    assert found.delete == (), "it may hold sessions"
+    assert "its readiness probe fails" in str(found.status["conditions"])
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+@pytest.mark.parametrize("fault", ["spec", "model"])
+def test_what_nodes_decided_is_remembered_while_a_spec_is_refused_or_a_model_is_read(
+    suspended: bool, fault: str
+) -> None:
+    large = node("large", {"nvidia.com/gpu.memory": "81559"})
+    small = node("small", {"nvidia.com/gpu.memory": "24576"}, gpus=1)
+    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}), nodes=[large, small])
+    here.resolution = resolved(here.pool)
     here.settle()
-    assert ready(here) == ("False", "InvalidResources")
-    here.edit(lambda spec: spec.pop("template"))
+    here.nodes = [large]
+    here.edit(lambda spec: spec.update(suspend=suspended))
     here.settle()
-    assert names(here.ready_workers()) == running, "what was refused for a while is planned as before"
-    here.edit(rolls)
+    planned, read = here.status["plan"], here.resolution
+    assert planned["deviceBytes"] == 24_576 << 20
+    if fault == "spec":
+        here.edit(lambda spec: spec.update(template={"resources": {"limits": {"cpu": "much"}}}))
+    else:
+        here.edit(lambda spec: spec["model"]["source"]["http"].update(url="http://models.example/other.gguf"))
     here.settle()
-    assert {pod["metadata"]["node"] for pod in here.workers()} == {"z"}
+    assert here.condition("CapacityPlanned")["status"] != "True"
+    here.edit(lambda spec: spec.pop("template", None))
+    here.resolution = resolved(here.pool) if fault == "model" else read
+    here.settle()
+    assert here.condition("CapacityPlanned")["status"] == "True"
+    assert here.status["plan"] == planned
+
+
+def test_another_placement_forgets_what_nodes_decided_where_nothing_runs() -> None:
+    here = Cluster(gpu_pool(accelerator={"type": "nvidia"}), nodes=[node("n", {"nvidia.com/gpu.memory": "24576"})])
+    here.resolution = resolved(here.pool)
+    here.settle()
+    here.edit(lambda spec: spec.update(suspend=True))
+    here.settle()
+    here.edit(
+        lambda spec: spec.update(template={"nodeSelector": {"zone": "a"}, "resources": {"limits": {"cpu": "much"}}})
+    )
+    here.settle()
+    assert "plan" not in here.status
 
 
 def without_messages(status: Object) -> Object:

@@ -25,9 +25,9 @@ def known(raw: Object) -> Object:
     return {**raw, "status": {"model": {"source": source_key(raw), "facts": facts().to_json()}}}
 
 
-def injected(pod: Object, raw: Object | None = None, nodes: tuple[Object, ...] = ()) -> Object:
+def injected(pod: Object, raw: Object | None = None) -> Object:
     """The pod as the API server makes it of the patch."""
-    outcome = inject(pod, known(host_path_pool()) if raw is None else raw, IMAGES, nodes)
+    outcome = inject(pod, known(host_path_pool()) if raw is None else raw, IMAGES, ())
     assert isinstance(outcome, Injected), outcome
     made = copy.deepcopy(pod)
     for operation in outcome.patch:
@@ -215,10 +215,3 @@ def test_the_pod_is_kept_off_gpus_that_are_too_old_beside_what_it_asks_itself(zo
     assert admits(made, node("new", here))
     assert not admits(made, node("old", {**here, "nvidia.com/gpu.compute.major": "7"}))
     assert admits(made, node("elsewhere", {})) is (zone is None)
-
-
-def test_the_pod_is_kept_off_gpus_that_are_smaller_than_what_nodes_decided() -> None:
-    memory = "nvidia.com/gpu.memory"
-    large = node("large", {memory: "81559"})
-    made = injected(app(), known(gpu_pool(accelerator={"type": "nvidia"})), (large,))["spec"]["affinity"]
-    assert [admits(made, each) for each in (large, node("small", {memory: "24576"}))] == [True, False]

@@ -34,8 +34,8 @@ MEBIBYTE = 1 << 20
 class Capacity:
     """A plan that fits. `memory_bytes` is what a worker is told to use; `pod_bytes`, its pod's request and limit.
 
-    `resource` is what it asks Kubernetes for, None on CPUs; `device` is for people. `placement`,
-    `least_mebibytes` and `left_out` as in `Device`.
+    `resource` is what it asks Kubernetes for, None on CPUs; `device` is for people. `placement` and `left_out` as in
+    `Device`.
     """
 
     plan: CapacityPlan
@@ -44,7 +44,6 @@ class Capacity:
     resource: str | None
     device: str
     placement: str | None = None
-    least_mebibytes: int | None = None
     left_out: tuple[str, ...] = ()
 
 
@@ -91,7 +90,6 @@ def _on_gpu(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> C
         resource=resource_of(pool),
         device=f"{device.memory.name} ({device.told_by})",
         placement=device.placement,
-        least_mebibytes=device.least_mebibytes,
         left_out=device.left_out,
     )
 

@@ -18,7 +18,8 @@ from decodepool_operator.planner.troubles import Look, Trouble, condition_of, po
 class Member:
     """One pod. `started`: its container, as it runs now, has been ready once, so it may hold sessions, ready or not.
     `current`: made from the present template. `waits_since`: since when it has no node to go to. `report` None: it did
-    not say. `failed`: over without having been deleted, as a pod that is deleted ends too.
+    not say. `failed`: over without having been deleted, as a pod that is deleted ends too; or in trouble from its start
+    on a node that would not get it any more.
     `overdue`: still there after its grace period, which it is from `late_at` on.
     """
 
@@ -77,7 +78,7 @@ class Census:
 
     @property
     def failed(self) -> list[Member]:
-        """Pods that are over and will not run again."""
+        """Pods that are over and will not run again, or not where they are."""
         return [each for each in self.members if each.failed]
 
     @property
@@ -124,20 +125,23 @@ def _member(pod: Object, template: str | None, report: WorkerReport | None, look
     ending = times.read(metadata.get("deletionTimestamp"))
     ended = phase in ("Failed", "Succeeded")
     ready = condition_of(pod, "Ready").get("status") == "True" and not ended
+    started = ready or any(each.get("started") for each in pod.get("status", {}).get("containerStatuses") or ())
+    trouble = pod_trouble(pod, look)
+    is_stranded = trouble is not None and not started and metadata["name"] in look.misplaced
     return Member(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         ready=ready,
-        started=ready or any(each.get("started") for each in pod.get("status", {}).get("containerStatuses") or ()),
+        started=started,
         going=ending is not None,
-        failed=ended and ending is None,
+        failed=(ended or is_stranded) and ending is None,
         current=template is not None and annotations.get(TEMPLATE) == template,
         created=times.read(metadata.get("creationTimestamp")),
         going_since=ending and ending - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0),
         late_at=ending and ending + LATE,
         overdue=ending is not None and look.now >= ending + LATE,
         waits_since=_waits_since(pod),
-        trouble=pod_trouble(pod, look),
+        trouble=trouble,
         report=report if report and report.uid in ("", metadata.get("uid", "")) else None,
         deletion_cost=annotations.get(DELETION_COST),
     )

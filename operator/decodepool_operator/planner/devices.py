@@ -40,15 +40,13 @@ class Refused:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, or a slice of one, to plan for. `placement` names what decides which nodes are looked at. A worker's node
-    has to tell of `least_mebibytes`, None where nothing is asked. `left_out`: the products of nodes that the pool would
-    admit, were their GPUs not too old or too small, and which of it they are.
+    """A GPU, or a slice of one, to plan for. `placement` names what decides which nodes are looked at. `left_out`: the
+    products of nodes that the pool would admit, were their GPUs not too old for the engine.
     """
 
     memory: DeviceMemory
     told_by: str
     placement: str
-    least_mebibytes: int | None = None
     left_out: tuple[str, ...] = ()
 
 
@@ -81,17 +79,15 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
             "UnsupportedCount",
             f"accelerator.count is {accelerator.count}: a worker runs on one device; more replicas use more",
         )
-    asked = _known(accelerator.product or "")
-    if asked is not None and (lines := gpu_refusals(asked.compute_capability)):
-        return Refused("UnsupportedGPU", f"accelerator.product: {asked.name}: {lines[0]}")
+    product = accelerator.product or ""
+    if lines := gpu_refusals(_capability_by_name(product) or OLDEST_COMPUTE_CAPABILITY):
+        return Refused("UnsupportedGPU", f"accelerator.product: {product}: {lines[0]}")
     offers = _offers(pool, seen or ())
-    if offers.too_old and not offers.usable and not _was_planned(pool):
+    if offers.too_old and not offers.usable and not was_planned(pool):
         return _nothing_but_old(offers.too_old)
     found = _told(pool, offers) or _by_nodes(pool, seen, offers)
-    if isinstance(found, Refused):
-        return found
-    too_old = {f"{each.product} (older than compute capability {OLDEST_COMPUTE_CAPABILITY})" for each in offers.too_old}
-    return replace(found, left_out=(*sorted(too_old), *found.left_out))
+    left_out = tuple(sorted({each.product for each in offers.too_old}))
+    return replace(found, left_out=left_out) if isinstance(found, Device) else found
 
 
 def _told(pool: Pool, offers: _Offers) -> Device | None:
@@ -150,13 +146,24 @@ def _nothing_but_old(too_old: list[_TooOld]) -> Refused:
 
 
 def _capability(node: Object) -> str | None:
-    """Return the compute capability of a node's GPUs: as its labels have it, else its product's."""
+    """Return the compute capability of a node's GPUs: as its labels have it, else its product's. A product that workers
+    are kept off by name is what its name says.
+    """
     here = nodes.labels(node)
     major, minor = here.get(nodes.MAJOR_LABEL, ""), here.get(nodes.MINOR_LABEL, "")
-    if major.isdigit() and minor.isdigit():
-        return f"{major}.{minor}"
-    known = _known(here.get(nodes.PRODUCT_LABEL, ""))
-    return None if known is None else known.compute_capability
+    product = here.get(nodes.PRODUCT_LABEL, "")
+    if major.isdigit() and _old_product(product) is None:
+        return f"{major}.{minor if minor.isdigit() else 0}"
+    return _capability_by_name(product)
+
+
+def _capability_by_name(product: str) -> str | None:
+    known = _known(product)
+    return _old_product(product) or (None if known is None else known.compute_capability)
+
+
+def _old_product(product: str) -> str | None:
+    return nodes.OLD_PRODUCTS.get(product.removesuffix(nodes.SHARED_SUFFIX))
 
 
 def _known(name: str) -> GPU | None:
@@ -173,33 +180,16 @@ def _by_product(product: str, resource: str) -> DeviceMemory | None:
 
 
 def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers) -> Device | Refused:
-    """Return the smallest GPU of the nodes; the last plan's where that is smaller, or where its workers are kept off
-    all that are smaller than it: else a node that comes, or one that comes and goes, would replace every worker.
-    """
     resource, kept = resource_of(pool), _remembered(pool)
     if seen is None:
         return kept or _unlisted(pool)
-    sized = [(size, _name(node, resource), node) for node in offers.usable if (size := _size(node, resource))]
-    too_small = [each for each in sized if kept is not None and _is_kept_off(pool, kept, each[0], each[2])]
-    smallest = min((each[:2] for each in sized if each not in too_small), default=None)
-    found = None if smallest is None else _of_nodes(pool, *smallest)
-    if found is None or (kept is not None and kept.memory.memory_bytes < found.memory.memory_bytes):
-        found = kept
-    if found is None:
-        return _nothing_known(pool, len(seen), offers)
-    products = {f"{product} (smaller than planned for)" for _, product, _ in too_small}
-    return replace(found, left_out=tuple(sorted(products)))
-
-
-def _of_nodes(pool: Pool, memory_bytes: int, product: str) -> Device:
-    """Slices of a profile are all of a size, so only whole GPUs are told apart by their labels."""
-    least = memory_bytes >> 20 if resource_of(pool) == WHOLE_GPU else None
-    return Device(_memory(pool, memory_bytes, product), NODE_LABELS, _placement(pool), least)
-
-
-def _is_kept_off(pool: Pool, kept: Device, memory_bytes: int, node: Object) -> bool:
-    affinity = nodes.worker_affinity(pool, kept.least_mebibytes)
-    return memory_bytes < kept.memory.memory_bytes and not nodes.admits(affinity, node)
+    sized = [(size, _name(node, resource)) for node in offers.usable if (size := _size(node, resource))]
+    if not sized:
+        return kept or _nothing_known(pool, len(seen), offers)
+    memory_bytes, product = min(sized)
+    if kept is not None and kept.memory.memory_bytes < memory_bytes:
+        return kept
+    return Device(_memory(pool, memory_bytes, product), NODE_LABELS, _placement(pool))
 
 
 def _name(node: Object, resource: str) -> str:
@@ -254,19 +244,23 @@ def _placement(pool: Pool) -> str:
     return digest([resource_of(pool), accelerator.product, *where, *told])
 
 
-def _was_planned(pool: Pool) -> bool:
+def was_planned(pool: Pool) -> bool:
     """Say whether the last plan was made for the same nodes: those that have gone since may come back."""
     plan = pool.status.get("plan") or {}
     return bool(plan.get("placement") == _placement(pool))
 
 
 def _remembered(pool: Pool) -> Device | None:
-    """Return the device of the last plan, where the nodes decided it by the same placement."""
+    """Return the device of the last plan, where the nodes decided it by the same placement.
+
+    A smaller node changes the plan; its going away does not change it back. Else a node that comes and goes would
+    replace every worker each time.
+    """
     plan = pool.status.get("plan") or {}
     memory_bytes, (name, _, told_by) = plan.get("deviceBytes"), str(plan.get("device", "")).rpartition(" (")
-    if not _was_planned(pool) or not isinstance(memory_bytes, int) or told_by != f"{NODE_LABELS})":
+    if not was_planned(pool) or not isinstance(memory_bytes, int) or told_by != f"{NODE_LABELS})":
         return None
-    return _of_nodes(pool, memory_bytes, name)
+    return Device(_memory(pool, memory_bytes, name), NODE_LABELS, _placement(pool))
 
 
 def _unlisted(pool: Pool) -> Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decodepool_sizing.quantities import format_bytes
+from decodepool_sizing.support import OLDEST_COMPUTE_CAPABILITY
 
 from decodepool_operator.planner.capacity import Capacity, refused_model
 from decodepool_operator.planner.census import sidecar_pods
@@ -79,7 +80,13 @@ def _plan_sentence(found: Capacity) -> str:
     plan = found.plan
     sessions = f"{count(plan.sessions, 'session')} of {plan.context_tokens} tokens in {plan.kv_type}"
     planned = f"each worker holds {sessions}, limited by {plan.limited_by.value}; planned for {found.device}"
-    return f"{planned}; left out: {', '.join(found.left_out[:MOST_TOLD])}" if found.left_out else planned
+    return f"{planned}; {_left_out(found)}" if found.left_out else planned
+
+
+def _left_out(found: Capacity) -> str:
+    products, more = ", ".join(found.left_out[:MOST_TOLD]), len(found.left_out) - MOST_TOLD
+    products += f" and {more} more" if more > 0 else ""
+    return f"nodes with {products} are left out: older than compute capability {OLDEST_COMPUTE_CAPABILITY}"
 
 
 def _workers(seen: Situation) -> Finding:

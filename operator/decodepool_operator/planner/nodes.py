@@ -21,26 +21,44 @@ SHARED_SUFFIX = "-SHARED"
 """Of the product's name, where a GPU is shared out."""
 MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
 OLD_MAJORS = tuple(str(major) for major in range(1, int(OLDEST_COMPUTE_CAPABILITY.partition(".")[0])))
-OLD_PRODUCTS = (
-    "Tesla-T4",
-    "Tesla-V100-PCIE-16GB",
-    "Tesla-V100-PCIE-32GB",
-    "Tesla-V100-SXM2-16GB",
-    "Tesla-V100-SXM2-32GB",
-)
-"""As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine."""
+OLD_PRODUCTS: Mapping[str, str] = {
+    "Tesla-P4": "6.1",
+    "Tesla-P40": "6.1",
+    "Tesla-P100-PCIE-12GB": "6.0",
+    "Tesla-P100-PCIE-16GB": "6.0",
+    "Tesla-P100-SXM2-16GB": "6.0",
+    "Tesla-V100-DGXS-16GB": "7.0",
+    "Tesla-V100-DGXS-32GB": "7.0",
+    "Tesla-V100-FHHL-16GB": "7.0",
+    "Tesla-V100-PCIE-16GB": "7.0",
+    "Tesla-V100-PCIE-32GB": "7.0",
+    "Tesla-V100-SXM2-16GB": "7.0",
+    "Tesla-V100-SXM2-32GB": "7.0",
+    "Tesla-V100-SXM3-32GB": "7.0",
+    "Tesla-V100S-PCIE-32GB": "7.0",
+    "Tesla-T4": "7.5",
+    "Quadro-RTX-6000": "7.5",
+    "Quadro-RTX-8000": "7.5",
+    "TITAN-RTX": "7.5",
+    "NVIDIA-TITAN-RTX": "7.5",
+}
+"""As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine, and the compute
+capability of each.
+"""
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-NOT_OLD: tuple[Object, ...] = (
-    {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
-    {
-        "key": PRODUCT_LABEL,
-        "operator": "NotIn",
-        "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
-    },
-)
-"""What keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A node
-without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
+ANY_BUT_OLD: Object = {
+    "matchExpressions": [
+        {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
+        {
+            "key": PRODUCT_LABEL,
+            "operator": "NotIn",
+            "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
+        },
+    ]
+}
+"""The term that keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A
+node without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
 """
 
 
@@ -56,6 +74,19 @@ def lost(nodes: Iterable[Object]) -> frozenset[str]:
         for node in nodes
         for condition in node.get("status", {}).get("conditions") or ()
         if condition.get("type") == "Ready" and condition.get("status") != "True"
+    )
+
+
+def misplaced(pods: Iterable[Object], nodes: Iterable[Object]) -> frozenset[str]:
+    """Return the names of the pods whose own affinity does not admit the nodes that they are on: a node that offers its
+    GPUs before it is labelled gets pods that it would not get after.
+    """
+    here = {str(node["metadata"]["name"]): node for node in nodes}
+    placed = [(pod, here.get(pod.get("spec", {}).get("nodeName"))) for pod in pods]
+    return frozenset(
+        str(pod["metadata"]["name"])
+        for pod, node in placed
+        if node is not None and not admits(pod["spec"].get("affinity") or {}, node)
     )
 
 
@@ -92,40 +123,25 @@ def affinity(pool: Pool) -> Object:
     return dict(template.affinity) if template and template.affinity else {}
 
 
-def worker_affinity(pool: Pool, least_mebibytes: int | None = None) -> Object:
-    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that it cannot use."""
-    return affinity(pool) if pool.kind == "cpu" else off_other_gpus(affinity(pool), least_mebibytes)
+def worker_affinity(pool: Pool) -> Object:
+    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that are too old."""
+    return affinity(pool) if pool.kind == "cpu" else off_old_gpus(affinity(pool))
 
 
-def off_other_gpus(given: Object, least_mebibytes: int | None = None) -> Object:
-    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old, or that
-    have less memory.
-    """
+def off_old_gpus(given: Object) -> Object:
+    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old."""
     of_nodes = given.get("nodeAffinity") or {}
-    required, usable = of_nodes.get(REQUIRED), _usable(least_mebibytes)
-    if required:
-        terms = [each for term in required.get("nodeSelectorTerms") or () for each in _narrowed(term, usable)]
-    else:
-        terms = [{"matchExpressions": each} for each in usable]
+    required = of_nodes.get(REQUIRED)
+    terms = [_narrowed(term) for term in required.get("nodeSelectorTerms") or ()] if required else [ANY_BUT_OLD]
     return {**given, "nodeAffinity": {**of_nodes, REQUIRED: {**(required or {}), "nodeSelectorTerms": terms}}}
 
 
-def _usable(least_mebibytes: int | None) -> list[list[Object]]:
-    """Return what holds of a node whose GPUs a worker can use: alternatives, each of expressions that all hold. A node
-    whose labels tell no memory passes.
-    """
-    if least_mebibytes is None:
-        return [[*NOT_OLD]]
-    enough: Object = {"key": MEMORY_LABEL, "operator": "Gt", "values": [str(least_mebibytes - 1)]}
-    return [[*NOT_OLD, enough], [*NOT_OLD, {"key": MEMORY_LABEL, "operator": "DoesNotExist"}]]
-
-
-def _narrowed(term: Object, usable: list[list[Object]]) -> list[Object]:
+def _narrowed(term: Object) -> Object:
     """Narrow one of the alternatives. An empty one holds for no node, and would for some with an expression in it."""
     expressions = term.get("matchExpressions") or []
     if not (expressions or term.get("matchFields")):
-        return [term]
-    return [{**term, "matchExpressions": [*expressions, *each]} for each in usable]
+        return term
+    return {**term, "matchExpressions": [*expressions, *ANY_BUT_OLD["matchExpressions"]]}
 
 
 def _selected(pool: Pool, node: Object) -> bool:

@@ -13,7 +13,7 @@ from decodepool_operator.planner.capacity import Capacity, planned_for, refused_
 from decodepool_operator.planner.census import Census, census
 from decodepool_operator.planner.devices import Refused
 from decodepool_operator.planner.differences import stamped
-from decodepool_operator.planner.nodes import lost
+from decodepool_operator.planner.nodes import lost, misplaced
 from decodepool_operator.planner.objects.common import template_digest
 from decodepool_operator.planner.objects.gateway import gateway_deployment, gateway_template, renewed_account
 from decodepool_operator.planner.objects.reader_job import reader_job
@@ -94,7 +94,8 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     facts = reading.resolution.facts if isinstance(reading.resolution, Resolved) else None
     capacity = _capacity(pool, observed, facts)
     template = _worker_template(pool, observed, facts, capacity)
-    look = Look(pool.name, now, lost(observed.nodes or ()))
+    nodes = observed.nodes or ()
+    look = Look(pool.name, now, lost(nodes), misplaced(observed.pods, nodes))
     gateway, gateways, gateways_failing = _gateways(pool, observed, live, look, is_wanted=template is not None)
     workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, look=look)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas

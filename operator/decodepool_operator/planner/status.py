@@ -12,7 +12,7 @@ from decodepool_operator.names import WORKER
 from decodepool_operator.planner.capacity import Capacity
 from decodepool_operator.planner.census import sidecar_pods
 from decodepool_operator.planner.conditions import Finding, with_times
-from decodepool_operator.planner.devices import resource_of
+from decodepool_operator.planner.devices import resource_of, was_planned
 from decodepool_operator.planner.objects.model_files import model_name
 from decodepool_operator.planner.objects.network import endpoint
 from decodepool_operator.planner.pools import selector_of
@@ -36,7 +36,7 @@ def status_of(seen: Situation, found: Iterable[Finding], measured: Object | None
         "endpoint": endpoint(pool),
         "accelerator": _accelerator(seen),
         "model": _model(seen),
-        "plan": _plan(seen.planned) or _plan_of_what_runs(seen),
+        "plan": _plan(seen.planned) or _last_plan(seen),
         "measured": measured,
         "sessions": _sessions(seen),
         "sidecars": _sidecars(seen),
@@ -103,11 +103,11 @@ def _plan(planned: Capacity | None) -> Object | None:
     )
 
 
-def _plan_of_what_runs(seen: Situation) -> Object | None:
-    """Return the last plan while its workers' Deployment is there: a spec that is refused for a while, or a model that
-    is being read, is planned for the same GPUs again.
+def _last_plan(seen: Situation) -> Object | None:
+    """Return the last plan while its workers' Deployment is there, or the same nodes are looked at: a spec that is
+    refused for a while, or a model that is being read, is planned for the same GPUs again, suspended or not.
     """
-    return seen.pool.status.get("plan") if seen.live_worker is not None else None
+    return seen.pool.status.get("plan") if seen.live_worker is not None or was_planned(seen.pool) else None
 
 
 def _sessions(seen: Situation) -> Object:

@@ -42,11 +42,14 @@ UNSCHEDULABLE = "Unschedulable"
 
 @dataclass(frozen=True)
 class Look:
-    """What a pod is looked at with: whose it is, when, and which nodes are not ready."""
+    """What a pod is looked at with: whose it is, when, which nodes are not ready, and which pods are where their own
+    affinity does not admit them.
+    """
 
     pool_name: str
     now: datetime
     lost_nodes: frozenset[str] = frozenset()
+    misplaced: frozenset[str] = frozenset()
 
 
 def pod_trouble(pod: Object, look: Look) -> Trouble | None:

@@ -134,9 +134,10 @@ class Reconciler:
         try:
             result, again = await self._look(key)
         except ApiFault as fault:
-            log.warning("a look at a pool was refused", extra={"fields": {**_fields(key), "fault": fault.message}})
+            log.warning("a look at a pool was cut short", extra={"fields": {**_fields(key), "fault": fault.message}})
             self._metrics.errors.labels("reconcile", fault.refusal.value).inc()
-            result, again = Result.FAILED, None
+            result = Result.UNAVAILABLE if fault.refusal is Refusal.UNAVAILABLE else Result.FAILED
+            again = None
         except Exception:
             log.exception("a look at a pool failed", extra={"fields": _fields(key)})
             self._metrics.errors.labels("reconcile", "Unexpected").inc()

@@ -14,6 +14,7 @@ from typing import Any
 
 from decodepool_operator.api.faults import ApiFault
 from decodepool_operator.api.kinds import LEASES, NODES, PODS
+from decodepool_operator.names import COMPONENT_LABEL, WORKER
 
 from tests.cluster.shell.plane import Object, Plane, until
 
@@ -29,12 +30,15 @@ AMPLE: Object = {"cpu": "64", "memory": "2000Gi", "pods": "110", "ephemeral-stor
 
 @dataclass
 class FakeNodes:
-    """Kubelets of nodes that are not there. `end_seconds` is how long a pod takes to end."""
+    """Kubelets of nodes that are not there. `end_seconds` is how long a pod takes to end; on nodes that are `unfit`,
+    each worker ends at its start, again and again.
+    """
 
     plane: Plane
     end_seconds: float = 0.0
     alive: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
+    unfit: set[str] = field(default_factory=set)
     over: threading.Event = field(default_factory=threading.Event)
 
     def add(
@@ -95,7 +99,9 @@ class FakeNodes:
         asked = metadata.get("deletionTimestamp")
         with suppress(ApiFault):  # somebody else may have ended it meanwhile
             if asked is None and pod["status"].get("phase") == "Pending":
-                self.plane.change(PODS, metadata["namespace"], metadata["name"], {"status": running(pod)}, "status")
+                is_worker = metadata.get("labels", {}).get(COMPONENT_LABEL) == WORKER
+                status = crashing(pod) if is_worker and pod["spec"]["nodeName"] in self.unfit else running(pod)
+                self.plane.change(PODS, metadata["namespace"], metadata["name"], {"status": status}, "status")
             elif asked is not None and seconds_since(asked, metadata) >= self.end_seconds:
                 now = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
                 self.plane.api.call("DELETE", PODS.path(metadata["namespace"], metadata["name"]), now)
@@ -135,6 +141,25 @@ def running(pod: Object) -> Object:
     ]  # fmt: skip
     address = {"podIP": NOWHERE, "podIPs": [{"ip": NOWHERE}]}
     return {"phase": "Running", "startTime": at, "conditions": conditions, "containerStatuses": containers, **address}
+
+
+def crashing(pod: Object) -> Object:
+    """The status of a pod whose containers end as soon as they begin."""
+    status = running(pod)
+    ended = {"exitCode": 1, "reason": "Error", "message": "it cannot run here", "containerID": "containerd://1"}
+    down = {
+        "ready": False,
+        "started": False,
+        "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    conditions = [
+        {**each, "status": "False" if each["type"] in ("ContainersReady", "Ready") else "True"}
+        for each in status["conditions"]
+    ]
+    containers = [{**each, **down} for each in status["containerStatuses"]]
+    return {**status, "conditions": conditions, "containerStatuses": containers}
 
 
 def seconds_since(asked: str, metadata: Object) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from decodepool_operator.api.faults import ApiFault
-from decodepool_operator.api.kinds import POOLS
+from decodepool_operator.api.kinds import NODES, POOLS
 from decodepool_sizing.devices import gpu_usable_bytes
 
 from tests.cluster.shell.fake_nodes import FakeNodes
@@ -19,9 +19,6 @@ from tests.sizing.test_ranged_http import served
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
-LEFT_OUT = "; left out: " + ", ".join(
-    f"{product} (older than compute capability 8.0)" for product in ("Quadro-P6000", "Tesla-T4")
-)
 PASCAL = {"nvidia.com/gpu.compute.major": "6", "nvidia.com/gpu.compute.minor": "1"}
 
 
@@ -97,7 +94,7 @@ def test_workers_are_kept_off_gpus_older_than_the_engines_oldest_and_what_runs_i
     site.make("anywhere", replicas=2)
     site.make("asked", {"product": "Tesla-T4"})
     site.wait("anywhere", "CapacityPlanned", "UnsupportedGPU", "node old's Tesla-T4: compute capability 7.5")
-    site.wait("asked", "CapacityPlanned", "UnsupportedGPU", "accelerator.product: T4: compute capability 7.5")
+    site.wait("asked", "CapacityPlanned", "UnsupportedGPU", "accelerator.product: Tesla-T4: compute capability 7.5")
     for name in ("anywhere", "asked"):
         assert site.condition(name, "Ready")["reason"] == "UnsupportedGPU"
         assert not site.workers(name), name
@@ -105,12 +102,25 @@ def test_workers_are_kept_off_gpus_older_than_the_engines_oldest_and_what_runs_i
     site.wait_ready("anywhere")
     running = {pod["metadata"]["name"] for pod in site.workers("anywhere")}
     site.nodes.add("older", {GPU: 4}, discovered("Quadro-P6000", 24576, **PASCAL))
-    site.wait("anywhere", "CapacityPlanned", "Planned", LEFT_OUT)
+    site.wait("anywhere", "CapacityPlanned", "Planned", "nodes with Quadro-P6000, Tesla-T4 are left out")
     assert site.says("anywhere", "Ready", "AllWorkersReady")
     assert {pod["metadata"]["name"] for pod in site.workers("anywhere")} == running
     site.plane.set_spec(site.space, "anywhere", replicas=3)
     site.wait("anywhere", "WaitingForGPU", "Unschedulable", f"Insufficient {GPU}")
     assert {pod["spec"].get("nodeName", "new") for pod in site.workers("anywhere")} == {"new"}
+
+
+def test_a_worker_that_cannot_run_where_it_came_before_the_labels_is_made_elsewhere_once_they_come(site: Site) -> None:
+    site.nodes.unfit.add("old")
+    site.nodes.add("old", {GPU: 1})
+    site.make("chat", {"memory": "16Gi"})
+    site.wait("chat", "Ready", "CrashLoopBackOff", "it cannot run here")
+    site.nodes.add("new", {GPU: 1}, discovered("NVIDIA-A10", 23028))
+    labels = discovered("Tesla-T4", 15360, **{"nvidia.com/gpu.compute.major": "7"})
+    site.plane.change(NODES, "", "old", {"metadata": {"labels": labels}})
+    site.wait_ready("chat")
+    (worker,) = site.workers("chat")
+    assert worker["spec"]["nodeName"] == "new"
 
 
 RESOURCES: dict[str, tuple[Object, str | None]] = {
