@@ -15,7 +15,7 @@ import typer
 import uvloop
 from decodepool_sizing.api_keys import ApiKeys, KeyFileError
 from decodepool_sizing.log_lines import JsonLines
-from decodepool_web.logs import PLAIN, log_to_stderr
+from decodepool_web.logs import Plain, log_to_stderr
 from decodepool_web.sockets import inherited_socket, listening_socket
 
 from decodepool_gateway.discovery import Discovery
@@ -61,7 +61,7 @@ def gateway(
         listener = listening_socket(host, port) if inherited is None else inherited_socket(inherited)
     except OSError as error:
         raise typer.BadParameter(str(error), param_hint="--host/--port") from None
-    log_to_stderr(logging.Formatter(*PLAIN) if log_plain else JsonLines())
+    log_to_stderr(Plain() if log_plain else JsonLines())
     address, taken = listener.getsockname()[:2]
     logger.info("pool %s: listening on %s:%d", pool, address, taken)
     limits = QueueLimits(queue_length, queue_timeout)

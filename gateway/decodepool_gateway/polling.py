@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from decodepool_gateway.pool import Pool
 from decodepool_gateway.upstream import Upstream, WorkerFault
 from decodepool_gateway.workers import Worker, WorkerAddress
+
+logger = logging.getLogger("decodepool.gateway")
 
 POLL_SECONDS = 1.0
 
@@ -56,8 +59,20 @@ class Poller:
         if report is None:
             worker.missed()
         else:
+            marked = worker.marks_sessions
             worker.reported(report, asked_at)
+            if marked and not worker.marks_sessions:
+                _warn_unmarked(worker.address)
         self._pool.changed()
+
+
+def _warn_unmarked(address: WorkerAddress) -> None:
+    """Say why a worker gets no sessions, and the way out."""
+    logger.warning(
+        "worker %s does not mark its sessions for this name and gets none: start it with --worker-tag-of %s",
+        address.name,
+        address.uid,
+    )
 
 
 async def answers(upstream: Upstream, workers: Iterable[Worker], path: str) -> list[tuple[Worker, Any]]:

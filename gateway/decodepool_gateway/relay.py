@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import aiohttp
 from aiohttp import web
-from decodepool_sizing.api_errors import ApiError
-from decodepool_web.application import ANSWERED
+from decodepool_sizing.api_errors import FAULTS, ApiError
+from decodepool_web.application import ANSWERED, FIRST_FAULT, REASON, Reason
 
 from decodepool_gateway.event_blocks import EventBlocks
 from decodepool_gateway.gateway import Gateway, gateway_of
@@ -34,8 +35,19 @@ async def relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.Str
         return await _relay_events(request, answer, web.StreamResponse(status=answer.status, headers=headers))
     if request.method != "HEAD" and answer.content_length is not None and answer.content_length <= MOST_WHOLE_BYTES:
         async with gateway_of(request).until_the_end():
-            return web.Response(body=await answer.read(), status=answer.status, headers=headers)
+            body = await answer.read()
+        if answer.status >= FIRST_FAULT:
+            _note_reason(request, body)
+        return web.Response(body=body, status=answer.status, headers=headers)
     return await _relay_pieces(request, answer, web.StreamResponse(status=answer.status, headers=headers))
+
+
+def _note_reason(request: web.Request, body: bytes) -> None:
+    """Note why a worker refused a request, for its line."""
+    with suppress(ValueError, LookupError, TypeError):
+        error = json.loads(body)["error"]
+        if error["code"] in FAULTS:
+            request[REASON] = Reason(error["code"], error["param"])
 
 
 async def _relay_pieces(

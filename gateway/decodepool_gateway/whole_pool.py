@@ -18,6 +18,10 @@ from decodepool_gateway.upstream import WorkerUnreachable
 from decodepool_gateway.workers import Worker
 
 UNAVAILABLE = 503
+COMMON = ("context_tokens", "kv_type", "limited_by", "worker_tag", "system_fingerprint")
+OF_A_SESSION = frozenset({"session_bytes"})
+"""Bytes that more workers do not make more."""
+
 UNHEARD = "X-Decodepool-Unheard"
 """Names the workers that a list lacks, since they did not answer."""
 
@@ -94,8 +98,8 @@ def summed(workers: Sequence[Worker]) -> dict[str, Any]:
     free = sum(worker.free for worker in workers if worker.admits)
     return {
         "sessions": {"capacity": active + free, "active": active, "free": free},
-        **{name: _common(reports, name) for name in ("context_tokens", "kv_type", "limited_by", "system_fingerprint")},
-        **{name: _sums([report[name] for report in reports]) for name in ("planned", "measured")},
+        **{name: _common(reports, name) for name in COMMON},
+        **{name: _bytes([report[name] for report in reports]) for name in ("planned", "measured")},
     }
 
 
@@ -106,17 +110,20 @@ def _told(worker: Worker) -> dict[str, Any]:
 
 
 def _common(reports: Iterable[Mapping[str, Any]], name: str) -> Any:
-    values = {report[name] for report in reports}
+    values = {report.get(name) for report in reports}
     return values.pop() if len(values) == 1 else None
 
 
-def _sums(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Add up bytes by name; null where one is not known."""
-    columns = {name: [part[name] for part in parts] for name in parts[0]}
-    return {
-        name: sum(value for value in values if value is not None) if None not in values else None
-        for name, values in columns.items()
-    }
+def _bytes(parts: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Bytes of all workers by name: what each session takes where they agree on it, sums of everything else."""
+    return {name: _common(parts, name) if name in OF_A_SESSION else _sum(parts, name) for name in parts[0]}
+
+
+def _sum(parts: Iterable[Mapping[str, int | None]], name: str) -> int | None:
+    """Add up a part; null where one is not known."""
+    values = [part[name] for part in parts]
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _shuffled(workers: Sequence[Worker]) -> list[Worker]:

@@ -60,7 +60,14 @@ class Worker:
     @property
     def admits(self) -> bool:
         """Whether it takes new sessions, if it has room."""
-        return self.address.ready and not self.address.draining and self.reachable and self.report is not None
+        ready = self.address.ready and not self.address.draining and self.reachable
+        return ready and self.report is not None and self.marks_sessions
+
+    @property
+    def marks_sessions(self) -> bool:
+        """Whether its sessions' ids lead back to it, as far as is known: a worker of before says nothing of its tag."""
+        tag = self.address.tag
+        return self.report is None or self.report.get("worker_tag", tag) == tag
 
     @property
     def state(self) -> str:

@@ -8,8 +8,14 @@ import json
 import logging
 import time
 
-QUIET = {"/healthz": {200}, "/readyz": {200, 503}, "/metrics": {200}, "/v1/live": {200}}
-"""Probes and scrapes come every second: these answers of theirs are not worth a line."""
+QUIET = {
+    "/healthz": {200},
+    "/readyz": {200, 503},
+    "/metrics": {200},
+    "/v1/capacity": {200, 503},
+    "/v1/live": {200, 401, 499},
+}
+"""Probes, scrapes, a gateway's polls and open pages come every second: these answers of theirs are not worth a line."""
 
 
 class JsonLines(logging.Formatter):

@@ -11,6 +11,7 @@ from decodepool_gateway.event_blocks import EventBlocks
 from decodepool_gateway.headers import to_client, to_worker
 from decodepool_gateway.whole_pool import summed
 from decodepool_gateway.workers import Worker, WorkerAddress
+from decodepool_sizing.session_ids import worker_tag
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,8 +105,9 @@ def reporting(name: str, *, ready: bool = True, **differs: Any) -> Worker:
         "kv_type": "f16",
         "limited_by": "memory",
         "system_fingerprint": "fp",
-        "planned": {"weight_bytes": 10, "cache_bytes": 1},
-        "measured": {"weight_bytes": 11, "cache_bytes": None},
+        "planned": {"weight_bytes": 10, "session_bytes": 5, "cache_bytes": 1},
+        "measured": {"weight_bytes": 11, "session_bytes": None, "cache_bytes": None},
+        "worker_tag": worker_tag(name),
     }
     return Worker(WorkerAddress(name, name, f"http://{name}", ready=ready), {**report, **differs})
 
@@ -118,9 +120,30 @@ def test_capacity_is_the_sum_and_what_differs_is_null() -> None:
         "kv_type": "f16",
         "limited_by": "memory",
         "system_fingerprint": None,
-        "planned": {"weight_bytes": 20, "cache_bytes": 2},
-        "measured": {"weight_bytes": 22, "cache_bytes": None},
+        "worker_tag": None,
+        "planned": {"weight_bytes": 20, "session_bytes": 5, "cache_bytes": 2},
+        "measured": {"weight_bytes": 22, "session_bytes": None, "cache_bytes": None},
     }
+
+
+def test_a_session_takes_what_it_takes_on_one_worker_or_null_where_they_differ() -> None:
+    other = {"weight_bytes": 10, "session_bytes": 6, "cache_bytes": 1}
+    assert summed([reporting("a"), reporting("b", planned=other)])["planned"]["session_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "admits"), [(worker_tag("a"), True), (worker_tag("b"), False), (None, False)], ids=["own", "other", "none"]
+)
+def test_a_worker_whose_sessions_would_not_be_found_takes_none(tag: str | None, admits: bool) -> None:
+    assert reporting("a", worker_tag=tag).admits is admits
+
+
+def test_a_worker_of_a_release_that_does_not_tell_its_tag_takes_sessions() -> None:
+    older = reporting("a")
+    assert older.report is not None
+    report = {name: value for name, value in older.report.items() if name != "worker_tag"}
+    older.reported(report, asked_at=0.0)
+    assert older.admits
 
 
 def test_places_of_a_worker_that_takes_no_sessions_are_not_free() -> None:

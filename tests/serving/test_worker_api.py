@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from decodepool_sizing.api_errors import FAULTS
+from decodepool_sizing.session_ids import tag_of, worker_tag
 from decodepool_worker.serving.application import MAX_BODY_BYTES
 from decodepool_worker.serving.routes import ROUTES
 from decodepool_worker.serving.service import Phase
@@ -23,6 +24,12 @@ def test_the_worker_tells_what_it_holds(live: Live) -> None:
     assert capacity["planned"]["reserve_bytes"] == 4 * capacity["planned"]["session_bytes"]
     assert capacity["measured"]["resident_bytes"] > 0
     assert capacity["measured"]["cache_bytes"] is None
+    assert capacity["worker_tag"] is None
+
+
+def test_the_worker_tells_the_mark_of_its_sessions() -> None:
+    with live_worker(tag=worker_tag("a")) as marked:
+        assert marked.get("/v1/capacity")["worker_tag"] == tag_of(marked.create())
 
 
 def samples(live: Live) -> dict[str, float]:

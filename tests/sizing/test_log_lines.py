@@ -40,7 +40,17 @@ def test_a_traceback_is_a_field_of_its_line() -> None:
 
 @pytest.mark.parametrize(
     ("route", "status", "is_worth_it"),
-    [("/healthz", 200, False), ("/healthz", 503, True), ("/readyz", 503, False), ("/v1/sessions", 200, True)],
+    [
+        ("/healthz", 200, False),
+        ("/healthz", 503, True),
+        ("/readyz", 503, False),
+        ("/v1/sessions", 200, True),
+        ("/v1/capacity", 503, False),
+        ("/v1/capacity", 401, True),
+        ("/v1/live", 401, False),
+        ("/v1/live", 499, False),
+        ("/v1/live", 500, True),
+    ],
 )
 def test_probes_are_logged_when_they_matter(route: str, status: int, is_worth_it: bool) -> None:
     assert worth_a_line(record("x", route=route, status=status)) is is_worth_it

@@ -1,5 +1,6 @@
 // Runs a live page's script over elements that only keep what they are given. Standard input has what the server says at
-// each asking: a status and a body, or null where it does not answer. Out comes what each element shows then, by its id.
+// each asking: a status and a body, or null where it does not answer. Out comes what each element shows then, by its id, and
+// what the page waits for: time, or a key that is given at once.
 
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -9,6 +10,7 @@ const pen = { scale() {}, beginPath() {}, roundRect() {}, fill() {} };
 class Element {
   children = [];
   style = {};
+  value = "";
   clientWidth = 600;
   classes = new Set();
   classList = { toggle: (name, on) => (on ? this.classes.add(name) : this.classes.delete(name)) };
@@ -27,10 +29,20 @@ class Element {
     this.append(...children);
   }
   setAttribute() {}
-  addEventListener() {}
+  addEventListener(kind, call, { once = false } = {}) {
+    if (kind === "submit") submissions.push({ call, once });
+  }
   getContext() {
     return pen;
   }
+}
+
+let submissions = [];
+
+function submit() {
+  const heard = submissions;
+  submissions = submissions.filter(({ once }) => !once);
+  heard.forEach(({ call }) => call({ preventDefault() {} }));
 }
 
 const elements = {};
@@ -61,8 +73,11 @@ await import(pathToFileURL(process.argv[2]));
 for (;;) {
   await settled();
   const texts = Object.entries(elements).map(([id, element]) => [id, element.textContent]);
-  shown.push({ ...Object.fromEntries(texts), isStale: elements.main.classes.has("stale") });
+  const waitsFor = again ? "time" : "key";
+  shown.push({ ...Object.fromEntries(texts), isStale: elements.main.classes.has("stale"), waitsFor });
   if (shown.length === asked.length) break;
-  again();
+  const go = again ?? submit;
+  again = null;
+  go();
 }
 process.stdout.write(JSON.stringify(shown));

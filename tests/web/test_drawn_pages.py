@@ -146,6 +146,11 @@ def test_a_page_without_a_key_is_locked(page: Page) -> None:
     assert not opened["isStale"]
 
 
+def test_a_locked_page_asks_again_only_when_a_key_is_given(page: Page) -> None:
+    shown, _ = page.shown(NO_KEY, NO_KEY, page.heard(1), page.heard(1))
+    assert [each["waitsFor"] for each in shown] == ["key", "key", "time", "time"]
+
+
 def test_a_failed_worker_shows_what_was(tmp_path: Path) -> None:
     page = page_of("worker", tmp_path)
     failed = 200, page.heard(1)[1].replace('"phase": "ready"', '"phase": "failed"')

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from aiohttp import HttpVersion11, web
 from decodepool_sizing.api_errors import ApiError
@@ -24,6 +26,20 @@ CLIENT_CLOSED = 499
 
 ANSWERED = web.RequestKey("answered", bool)
 """Set on a request whose stream has come to its end."""
+
+
+class Reason(NamedTuple):
+    """Why a request was refused: a fault's code, and the field at fault where there is one."""
+
+    code: str
+    param: str | None = None
+
+
+REASON = web.RequestKey("reason", Reason)
+"""Set on a request that was refused, here or by whoever it was passed on to."""
+
+FIELD = re.compile(r"\w{1,64}", re.ASCII)
+"""Names of a body's fields that go into a line: a client may have made up any."""
 
 
 def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
@@ -69,13 +85,14 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
 async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer every fault as OpenAI's error object. A stream that has begun tells its own faults."""
     identity = identity_of(request)
+    headers: dict[str, str] = {}
     try:
         return await handler(request)
     except ApiError as error:
         fault = error
     except web.HTTPMethodNotAllowed as error:
         message = f"{request.method} is not a method of {request.path}: use {', '.join(sorted(error.allowed_methods))}"
-        return identity.refusal(ApiError("method_not_allowed", message), {"Allow": error.headers["Allow"]})
+        fault, headers = ApiError("method_not_allowed", message), {"Allow": error.headers["Allow"]}
     except web.HTTPNotFound:
         fault = ApiError("unknown_route", f"there is no {request.path[:200]}: see /openapi.json")
     except (web.HTTPException, ConnectionError):
@@ -83,7 +100,8 @@ async def refusing(request: web.Request, handler: Handler) -> web.StreamResponse
     except Exception:
         identity.logger.exception("%s %s failed", request.method, _pattern(request))
         fault = identity.internal_error()
-    return identity.refusal(fault)
+    request[REASON] = Reason(fault.code, fault.param)
+    return identity.refusal(fault, headers)
 
 
 def _record(request: web.Request, status: int, seconds: float) -> None:
@@ -93,8 +111,19 @@ def _record(request: web.Request, status: int, seconds: float) -> None:
     if status == CLIENT_CLOSED:
         identity.counters.disconnects.inc()
     fields = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
+    fields |= _told(request.get(REASON))
     level = logging.INFO if status >= FIRST_FAULT else logging.DEBUG  # what succeeds is in the metrics
     identity.logger.log(level, "%s %s %s", request.method, route, status, extra={"fields": fields})
+
+
+def _told(reason: Reason | None) -> dict[str, str]:
+    """Return a refusal's reason as fields of its line. Of the param the body's field alone: what is below it may be a
+    value, as the ids of `logit_bias` are.
+    """
+    if reason is None:
+        return {}
+    field = (reason.param or "").partition(".")[0]
+    return {"code": reason.code, **({"param": field} if FIELD.fullmatch(field) else {})}
 
 
 def _pattern(request: web.Request) -> str:

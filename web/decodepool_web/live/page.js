@@ -1,5 +1,5 @@
 // What the live pages of a worker and of a pool have in common: elements, numbers, lines, memory, sessions, and the loop that
-// asks GET /v1/live once a second. Text goes in as text, never as markup.
+// asks GET /v1/live once a second, but where it needs a key and has none. Text goes in as text, never as markup.
 
 const PERIOD_MS = 1000;
 const RATE_SECONDS = 5; // what a session's rate is the mean of
@@ -227,8 +227,12 @@ async function refresh(draw) {
   if (answer) lock(answer.status === 401);
   if (answer?.live) tryToDraw(draw, answer.live);
   else if (answer?.status !== 401) phase("lost");
-  setTimeout(() => refresh(draw), PERIOD_MS);
+  if (answer?.status === 401) await submitted();
+  else await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
+  refresh(draw);
 }
+
+const submitted = () => new Promise((resolve) => $("key-form").addEventListener("submit", resolve, { once: true }));
 
 function hint() {
   const secret = key ? " -H 'authorization: Bearer KEY'" : "";

@@ -153,6 +153,7 @@ class CapacityAnswer(Answer):
     planned: Bytes
     measured: Bytes
     limited_by: str
+    worker_tag: str | None = Field(description="The mark in its sessions' ids; null without `--worker-tag-of`.")
     system_fingerprint: str
 
 

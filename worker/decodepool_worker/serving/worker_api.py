@@ -16,7 +16,8 @@ from decodepool_worker.serving.service import DOCUMENT, STALLED_SECONDS, Phase, 
 
 async def capacity(request: web.Request) -> web.Response:
     """Places for sessions, and bytes planned and measured."""
-    served = service_of(request).served()
+    service = service_of(request)
+    served = service.served()
     active = sum(served.worker.stats().sessions.values())
     answer = {
         "sessions": {"capacity": served.session_capacity, "active": active, "free": served.session_capacity - active},
@@ -25,6 +26,7 @@ async def capacity(request: web.Request) -> web.Response:
         "planned": bytes_of(served.planned),
         "measured": bytes_of(served.measure()),
         "limited_by": served.limited_by,
+        "worker_tag": service.tag,
         "system_fingerprint": served.fingerprint,
     }
     return json_answer(answer)
