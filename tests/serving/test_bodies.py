@@ -129,8 +129,9 @@ def test_what_is_no_json_object_is_refused(data: bytes) -> None:
         b'"' + b'\\"' * 1_000_000,
         b'{"tokens": [1' + b",1" * 1_100_000 + b"]}",
         b'{"prompt": "' + b"[" * 1_000_000,
+        b'{"a": ' + b"[" * 60 + b'"",' * 2_500_000 + rb'"\ud800"' + b"]" * 60 + b"}",
     ],
-    ids=["brackets", "strings", "quotes", "ids", "brackets in a string"],
+    ids=["brackets", "strings", "quotes", "ids", "brackets in a string", "half a character among many texts"],
 )
 def test_large_hostile_bodies_cost_little(data: bytes) -> None:
     began = time.process_time()
@@ -160,6 +161,8 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
         (DecodeSession, '{"top_p": 1.01}', "invalid_value", "top_p"),
         (DecodeSession, '{"stop": [""]}', "invalid_value", "stop.0"),
         (DecodeSession, '{"stop": [1]}', "invalid_value", "stop.0"),
+        (CreateSession, '{"tokens": ["a"], "tempurature": 1}', "unknown_field", "tempurature"),
+        (CreateSession, '{"messages": [{"role": "user", "content": "x", "n": 1}]}', "unknown_field", "messages.0.n"),
         (DecodeSession, '{"stream": 1}', "invalid_value", "stream"),
         (DecodeSession, '{"stream": "true"}', "invalid_value", "stream"),
         (ForkSession, '{"at": 0}', "invalid_value", "at"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from decodepool_worker.engine.sampling import RANGES
 from decodepool_worker.sessions.checks import SEED_LIMIT
@@ -68,6 +68,16 @@ class Body(BaseModel):
     """A body as it is checked: known fields only, strict types, finite numbers. null is a field that is not there."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, value: Any) -> Any:
+        """Refuse the first unknown field by itself: a fault each would be built for all of them."""
+        if not isinstance(value, dict) or value.keys() <= cls.model_fields.keys():
+            return value
+        unknown = next(name for name in value if name not in cls.model_fields)
+        fault = InitErrorDetails(type="extra_forbidden", loc=(unknown,), input=value[unknown])
+        raise ValidationError.from_exception_data(cls.__name__, [fault])
 
 
 class Answer(BaseModel):

@@ -74,7 +74,7 @@ class ChatCompletion(OpenAIFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     response_format: Annotated[TextFormat | None, BeforeValidator(refuse_structured)] = None
-    modalities: list[Literal["text"]] | None = None
+    modalities: Annotated[list[Literal["text"]], Field(fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     function_call: Literal["none", "auto"] | None = None
     parallel_tool_calls: Ignored = None
@@ -101,8 +101,8 @@ class ChatCompletion(OpenAIFields):
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
-PromptTexts = Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
-PromptIds = Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_PROMPTS)]
+PromptTexts = Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MAX_PROMPTS)]
+PromptIds = Annotated[list[TokenIds], Field(fail_fast=True, min_length=1, max_length=MAX_PROMPTS)]
 
 
 class Completion(OpenAIFields):

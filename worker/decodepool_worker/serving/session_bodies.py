@@ -22,6 +22,9 @@ from decodepool_worker.serving.fields import (
 from decodepool_worker.text.conversations import Turn
 
 MAX_MESSAGES = 4096
+MAX_PARTS = 1024
+"""Of one message's content."""
+
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -32,11 +35,14 @@ class TextPart(Body):
     text: str
 
 
+Parts = Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)]
+
+
 class Message(Body):
     """A turn of a conversation, as OpenAI's clients write it. Special tokens spelled in its content are plain text."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None
+    content: str | Parts | None
     name: str | None = None
     refusal: None = None
     annotations: list[None] | None = Field(default=None, max_length=0)
@@ -53,7 +59,7 @@ class Message(Body):
         return Turn(role, content, self.name, self.tool_call_id)
 
 
-Messages = Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=MAX_MESSAGES)]
 
 
 def exactly_one(body: Body, names: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from decodepool_sizing.api_errors import ApiError
@@ -52,8 +52,39 @@ def shown(value: object) -> str:
     """Return a value as JSON, cut to a readable length, for an error message."""
     if isinstance(value, list | dict) and len(value) > SHOWN_CHARACTERS:
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
-    text = json.dumps(value, default=str)
+    text = ""
+    for piece in _pieces(value):
+        text += piece
+        if len(text) > SHOWN_CHARACTERS:
+            break
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """Return a text, or its beginning if it is longer than an error repeats."""
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """Yield a value's JSON bit by bit, so that no more is written than is shown; of a text, enough to be cut."""
+    if isinstance(value, str):
+        yield json.dumps(value[: SHOWN_CHARACTERS + 1])
+    elif isinstance(value, list):
+        yield "["
+        for index, each in enumerate(value):
+            yield ", " if index else ""
+            yield from _pieces(each)
+        yield "]"
+    elif isinstance(value, dict):
+        yield "{"
+        for index, (name, each) in enumerate(value.items()):
+            yield ", " if index else ""
+            yield from _pieces(name)
+            yield ": "
+            yield from _pieces(each)
+        yield "}"
+    else:
+        yield json.dumps(value, default=str)
 
 
 def _bound_depth(data: bytes) -> None:
@@ -83,30 +114,41 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise ApiError("invalid_json", f"the key {shown(name)} is there twice", name)
+            raise ApiError("invalid_json", f"the key {shown(name)} is there twice", cut(name))
         found[name] = value
     return found
 
 
 def _refuse_surrogates(value: Any) -> None:
     """Refuse a lone surrogate in any key or text: tokenizers, stop strings and answers would each take it otherwise."""
-    for where, text in _texts(value, ()):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            name = ".".join(where) or None
-            message = f"is not Unicode text (a lone surrogate); got {shown(text)}"
-            raise ApiError("invalid_value", f"{name}: {message}" if name else message, name) from None
+    found = _half_character(value)
+    if found:
+        where, text = found
+        name = ".".join(where) or None
+        message = f"is not Unicode text (a lone surrogate); got {shown(text)}"
+        raise ApiError("invalid_value", f"{name}: {message}" if name else message, name)
 
 
-def _texts(value: Any, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield every key and text of a value, each with the path of what holds it."""
+def _half_character(value: Any) -> tuple[list[str], str] | None:
+    """Find the first key or text that is no Unicode: the path of what holds it, and the text."""
     if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _texts(each, (*where, str(index)))
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            yield where, name
-            yield from _texts(each, (*where, name))
+        return None if _is_unicode(value) else ([], value)
+    if isinstance(value, dict):
+        entries: Iterable[tuple[int | str, Any]] = value.items()
+    else:
+        entries = enumerate(value) if isinstance(value, list) else ()
+    for step, each in entries:
+        if isinstance(step, str) and not _is_unicode(step):
+            return [], step
+        found = _half_character(each)
+        if found:
+            return [cut(str(step)), *found[0]], found[1]
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

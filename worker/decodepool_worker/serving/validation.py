@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from decodepool_sizing.api_errors import ApiError
 from pydantic import ValidationError
 
 from decodepool_worker.serving.fields import Body
-from decodepool_worker.serving.strict_json import read_object, shown
+from decodepool_worker.serving.strict_json import cut, read_object, shown
 
 B = TypeVar("B", bound=Body)
 
@@ -41,14 +41,17 @@ def checked_ids(ids: Iterable[int], vocabulary_size: int, param: str, *, keyed: 
 
 
 def _refusal(error: ValidationError, body: dict[str, Any]) -> ApiError:
-    """Choose the fault that reached deepest into the body: of a union's branches, the one the client meant."""
+    """Choose the fault that reached deepest into the body: of a union's branches, the one the client meant.
+
+    Of equally deep ones it is the branch whose type the value has.
+    """
     faults = error.errors(include_url=False, include_context=False)
-    fault = max(faults, key=lambda each: len(_path(each["loc"], body)))
+    fault = max(faults, key=lambda each: (len(_path(each["loc"], body)), not each["type"].endswith("_type")))
     path = _path(fault["loc"], body)
     kind = fault["type"]
     if kind in ("extra_forbidden", "missing"):
         path = [*path, *fault["loc"][-1:]] if path[-1:] != list(fault["loc"][-1:]) else path
-    name = ".".join(str(step) for step in path) or None
+    name = ".".join(cut(str(step)) for step in path) or None
     remark = REMARKS.get(kind, _lowered(fault["msg"]))
     got = "" if kind in ("missing", "one_of") or not path else f"; got {shown(fault['input'])}"
     message = f"{name}: {remark}{got}" if name else remark
@@ -59,13 +62,16 @@ def _path(where: Sequence[int | str], body: Any) -> list[int | str]:
     """Keep the steps that lead through the body, and drop the names pydantic gives to a union's branches."""
     path: list[int | str] = []
     for step in where:
-        inside: Mapping[Any, Any] = (
-            dict(enumerate(body)) if isinstance(body, list) else body if isinstance(body, dict) else {}
-        )
-        if step in inside:
-            body = inside[step]
+        if _leads_into(step, body):
+            body = body[step]
             path.append(step)
     return path
+
+
+def _leads_into(step: int | str, body: Any) -> bool:
+    if isinstance(body, list):
+        return isinstance(step, int) and step < len(body)
+    return isinstance(body, dict) and step in body
 
 
 def _lowered(text: str) -> str:

@@ -26,7 +26,7 @@ def require_tokens(tokens: Sequence[int], vocabulary_size: int, length: int, con
         raise InvalidRequest("tokens", "there is nothing to evaluate: at least one token is needed")
     if min(tokens) < 0 or max(tokens) >= vocabulary_size:
         index, token = next((i, t) for i, t in enumerate(tokens) if not 0 <= t < vocabulary_size)
-        raise InvalidRequest(f"tokens[{index}]", f"{token} is not within 0..{vocabulary_size - 1}")
+        raise InvalidRequest(f"tokens.{index}", f"{token} is not within 0..{vocabulary_size - 1}")
     if length + len(tokens) > context_tokens:
         raise ContextFull(length, len(tokens), context_tokens)
 
