@@ -28,8 +28,8 @@ DEFAULT_WIDTHS = "1,2,4,8,16"
 DEFAULT_CONTEXT = 512
 DEFAULT_TYPE = "Q8_0"
 SHAPE_HELP = (
-    f"Measure a shape on a GPU; there is {', '.join(SHAPES)}. It is held against 1 to 64 sessions of 1k tokens, "
-    "1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. "
+    f"Measure a shape with random weights on a GPU; there is {', '.join(SHAPES)}. Timed are 1 to 64 sessions of 1k "
+    "tokens, 1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. "
     "With --widths, --context or another --kv-type than f16, that alone is measured."
 )
 

@@ -20,7 +20,6 @@ from decodepool_sizing.kv import KVType
 from decodepool_sizing.loaded_tensors import weight_bytes
 from decodepool_sizing.matrix_types import step_types
 from decodepool_sizing.session_bytes import kv_types
-from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.support import gpu_refusals, run_kv_types
 from decodepool_sizing.workspace import STEP_ROWS
 
@@ -196,9 +195,8 @@ def _refusals(kv_type: KVType, target: Target) -> list[str]:
 
 def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) -> None:
     out = console()
-    shape: ModelShape | None = model.shape
     out.print(f"[bold]{_counted(plan.sessions, 'session')} of {_counted(plan.context_tokens, 'token')}[/bold]")
-    out.print(f"{plain(shape.name) if shape else ''} on {plan.device.name}", soft_wrap=True)
+    out.print(f"{plain(model.title)} on {plan.device.name}", soft_wrap=True)
     out.print(f"[dim]limited by[/dim] {_limit(plan)}", soft_wrap=True)
     out.print()
     out.print(_bar(plan))

@@ -42,6 +42,7 @@ def test_a_plan_is_told_in_tables_that_fit_80_columns(call: Call, model: Path, o
     done = call("plan", model, "--context", 256, *options)
     assert (done.code, done.err) == (0, "")
     assert text in done.out
+    assert f"\n{model.name}: tiny on " in done.out
     assert all(name in done.out for name in ("weights", "workspace", "sessions", "cache", "usable"))
     assert max(len(line) for line in done.out.splitlines()) <= 80
 
