@@ -1,17 +1,28 @@
 """A chat with the openai client, unchanged. `make setup` has installed it here.
 
 decodepool serve MODEL.gguf --context 2048 &
-python examples/openai_chat.py [http://127.0.0.1:8000]
+python examples/openai_chat.py [http://127.0.0.1:8000]     without a URL: port PORT of this machine, 8000 by default
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 
 import openai
 from openai.types.chat import ChatCompletionMessageParam
 
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def server_url() -> str:
+    """Return the worker's URL from the command line, or the one of `PORT` here, as `make demo` reads it."""
+    here = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
+    parser = argparse.ArgumentParser(description="A chat with the openai client, unchanged.")
+    parser.add_argument("server", nargs="?", default=here, help="the worker's URL (default: %(default)s, by PORT)")
+    server: str = parser.parse_args().server
+    return server
 
 
 def main(server: str) -> None:
@@ -32,7 +43,7 @@ def main(server: str) -> None:
 
 
 if __name__ == "__main__":
-    address = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+    address = server_url()
     try:
         main(address)
     except openai.APIStatusError as refusal:

@@ -1,7 +1,7 @@
 """The session API with nothing but Python: create, stream, fork, go on.
 
     decodepool serve MODEL.gguf --context 2048 &
-    python examples/sessions.py [http://127.0.0.1:8000]
+    python examples/sessions.py [http://127.0.0.1:8000]     without a URL: port PORT of this machine, 8000 by default
 
 A session stays resident between calls, so each call sends what is new and nothing of what was before. A fork shares its
 parent's pages. What a session draws depends on its tokens and its seed alone: the last lines show that two forks with
@@ -10,7 +10,9 @@ one seed say the same, in whatever company they are decoded.
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -38,6 +40,15 @@ def stream(url: str, **body: Any) -> Iterator[dict[str, Any]]:
                 yield json.loads(line.removeprefix(b"data: "))
 
 
+def server_url() -> str:
+    """Return the worker's URL from the command line, or the one of `PORT` here, as `make demo` reads it."""
+    here = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
+    parser = argparse.ArgumentParser(description="The session API with nothing but Python.")
+    parser.add_argument("server", nargs="?", default=here, help="the worker's URL (default: %(default)s, by PORT)")
+    server: str = parser.parse_args().server
+    return server
+
+
 def main(server: str) -> None:
     """Talk to a worker."""
     sessions = f"{server}/v1/sessions"
@@ -63,10 +74,12 @@ def main(server: str) -> None:
 
 
 if __name__ == "__main__":
-    address = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8000"
+    address = server_url()
     try:
         main(address)
     except urllib.error.HTTPError as refusal:
         sys.exit(f"{address} refuses: {refusal.read().decode(errors='replace')}")
     except OSError as error:
         sys.exit(f"no worker answers at {address}: {getattr(error, 'reason', error)}")
+    except ValueError as error:
+        sys.exit(f"{address}: {error}")

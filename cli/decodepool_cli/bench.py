@@ -28,8 +28,8 @@ DEFAULT_WIDTHS = "1,2,4,8,16"
 DEFAULT_CONTEXT = 512
 DEFAULT_TYPE = "Q8_0"
 SHAPE_HELP = (
-    f"Measure a shape on a GPU; there is {', '.join(SHAPES)}. It is held against 1 to 64 sessions of 1k tokens, "
-    "1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. "
+    f"Measure a shape with random weights on a GPU; there is {', '.join(SHAPES)}. Timed are 1 to 64 sessions of 1k "
+    "tokens, 1 and 16 of 8k, 1 and 4 of 32k, and 16 of 8k kept as q8_0. "
     "With --widths, --context or another --kv-type than f16, that alone is measured."
 )
 
@@ -63,7 +63,7 @@ def bench(
         raise bad_input("give one of FILE and --shape")
     if device != "cuda" and (profile or shape is not None):
         raise bad_input(f"{'--profile' if profile else '--shape'}: only with --device cuda")
-    asked = Asked(device, kv_type, threads, profile, widths, context)
+    asked = Asked(device, kv_type, threads, profile, widths, context, is_told=not json)
     report = _of_shape(shape, weights, asked) if shape is not None else _of_file(file, weights, asked)
     if json:
         print_json(report)
@@ -81,6 +81,7 @@ class Asked:
     is_profiled: bool
     widths: str | None
     context: int | None
+    is_told: bool
 
     def cases(self, most_tokens: int) -> Cases:
         """Return the steps to time; bad input where a session of so many tokens would exceed the model's own."""
@@ -96,6 +97,16 @@ class Asked:
             raise bad_input(f"--context: {context} is more than {largest}, the model's own less the steps to be timed")
         return even_cases(context, counts, is_profiled=self.is_profiled)
 
+    def tell(self, cases: Cases) -> None:
+        """Tell people what is timed, and how long that takes at least: until its end there is nothing to see."""
+        if not self.is_told:
+            return
+        from decodepool_cli.measuring import least_seconds  # noqa: PLC0415 - see `loading`
+
+        steps = len(cases.decodes) + len(cases.sampled)
+        seconds = least_seconds(steps, len(cases.prompts))
+        console().print(f"Timing {steps} kinds of steps, {seconds:.0f} s at least, once the model is loaded.\n")
+
     def wanted(self) -> Wanted:
         """Return how the model is opened, but for its room."""
         from decodepool_worker.engine.open import Wanted  # noqa: PLC0415 - see `loading`
@@ -109,6 +120,7 @@ def _of_file(file: Path | None, weights: str | None, asked: Asked) -> dict[str, 
         raise bad_input("--type: a file has its own")
     model, shape = runnable_model(file, asked.kv_type, asked.device)
     cases = asked.cases(shape.max_context_tokens)
+    asked.tell(cases)
     from decodepool_cli.measurement import measure  # noqa: PLC0415 - see `loading`
     from decodepool_cli.subjects import file_subject  # noqa: PLC0415
 
@@ -117,6 +129,7 @@ def _of_file(file: Path | None, weights: str | None, asked: Asked) -> dict[str, 
 
 def _of_shape(name: str, weights: str | None, asked: Asked) -> dict[str, Any]:
     """Measure all that a shape is held against, or what is asked for alone."""
+    from decodepool_cli.cases import shape_cases  # noqa: PLC0415 - see `loading`
     from decodepool_cli.measurement import measure  # noqa: PLC0415 - see `loading`
     from decodepool_cli.subjects import measure_shape, shape_subject  # noqa: PLC0415
 
@@ -124,8 +137,11 @@ def _of_shape(name: str, weights: str | None, asked: Asked) -> dict[str, Any]:
     subject = shape_subject(name, kind, asked.wanted())
     require_kept(read_shape(named_header(name, kind)), asked.kv_type, asked.device)
     if asked.widths is None and asked.context is None and asked.kv_type is KVType.F16:
+        asked.tell(shape_cases(is_profiled=asked.is_profiled))
         return measure_shape(name, kind, threads=asked.threads, is_profiled=asked.is_profiled)
-    return measure(subject, asked.cases(SHAPES[name].context_tokens))
+    cases = asked.cases(SHAPES[name].context_tokens)
+    asked.tell(cases)
+    return measure(subject, cases)
 
 
 def parse_widths(text: str) -> list[int]:

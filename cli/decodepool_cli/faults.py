@@ -12,6 +12,9 @@ from decodepool_kernels.cuda.errors import GpuFault
 from decodepool_sizing.errors import BadDemand, BadManifest, BadModelFile, CannotFit
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+INSTALL = (
+    "`uv sync --inexact --extra worker` installs it in a checkout, `pip install 'WHEEL[worker]'` from a wheel's path"
+)
 
 
 class Fault(Exception):  # noqa: N818 - it says what happened: the command found a fault, its own or its input's
@@ -37,7 +40,7 @@ def translate(error: Exception) -> Fault:
         case CannotFit() | GpuFault() | MemoryError():
             return Fault(f"{error}; {error.advice}" if isinstance(error, CannotFit) else str(error) or "out of memory")
         case ModuleNotFoundError(name=str(name)):
-            return Fault(f"this needs the module {name}; install 'decodepool[worker]'")
+            return Fault(f"this needs the module {name}: {INSTALL}")
         case OSError():
             return Fault(f"{error.filename or 'system'}: {error.strerror or error}")
     return Fault(_internal(error))

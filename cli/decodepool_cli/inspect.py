@@ -118,7 +118,7 @@ def _uniform(values: Any) -> Any:
 
 def _show(model: Model) -> None:
     out = console()
-    out.print(f"[bold]{_title(model)}[/bold]", soft_wrap=True)
+    out.print(f"[bold]{plain(model.title)}[/bold]", soft_wrap=True)
     out.print()
     out.print(facts(_facts(model)))
     out.print()
@@ -131,10 +131,6 @@ def _show(model: Model) -> None:
         out.print("[green]The engine runs this model.[/green]")
     for refusal in model.refusals:
         out.print(f"[yellow]Not run:[/yellow] {plain(refusal)}")
-
-
-def _title(model: Model) -> str:
-    return plain(model.shape.name if model.shape else model.header.architecture)
 
 
 def _facts(model: Model) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ COMMANDS: dict[str, Command] = {
     "inspect": Command("decodepool_cli.inspect", "inspect", "Show what a model file holds, from its header alone."),
     "plan": Command("decodepool_cli.plan", "plan", "Show how many sessions a device holds, and what limits them."),
     "serve": Command("decodepool_cli.serve", "serve", "Serve one model's sessions over HTTP."),
-    "run": Command("decodepool_cli.run", "run", "Serve a DecodePool manifest on this machine."),
+    "run": Command("decodepool_cli.run", "run", "Serve a DecodePool manifest on this machine's CPU."),
     "generate": Command("decodepool_cli.generate", "generate", "Stream one answer in the terminal."),
     "logits": Command("decodepool_cli.logits", "logits", "Write the raw logits of a text."),
     "fetch": Command("decodepool_cli.fetch", "fetch", "Fetch a model from a URL into a file, whole or not at all."),

@@ -56,6 +56,11 @@ class Timing:
         return max(self.seconds)
 
 
+def least_seconds(kinds_of_steps: int, prompts: int) -> float:
+    """Return how long it takes to time so many kinds of steps, and prompts, on a machine that is as fast as can be."""
+    return kinds_of_steps * (WARM_UP_SECONDS + STEP_SECONDS) + prompts * WARM_UP_SECONDS
+
+
 def time_prefill(engine: Engine, pages: list[int], tokens: list[int]) -> Timing:
     """Time a prompt of `tokens`, a long one once; warmed up by its beginning."""
     beginning = tokens[:LONG_PROMPT_TOKENS]

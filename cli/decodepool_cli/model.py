@@ -32,6 +32,12 @@ class Model:
     refusals: list[str]
     tokenizer: TokenizerFacts
 
+    @property
+    def title(self) -> str:
+        """The file's name, and what the model calls itself in it."""
+        file = told_url(self.source).rstrip("/").rpartition("/")[2]
+        return f"{file}: {self.shape.name if self.shape else self.header.architecture}"
+
 
 def read_model(source: str, headers: Mapping[str, str] | None = None) -> Model:
     """Read a path or a URL. A fault of the file is bad input, and names the file."""

@@ -217,9 +217,8 @@ def _refusals(shape: ModelShape, kv_type: KVType, target: Target) -> list[str]:
 
 def _show(model: Model, plan: CapacityPlan, target: Target, notes: list[str]) -> None:
     out = console()
-    shape: ModelShape | None = model.shape
     out.print(f"[bold]{_counted(plan.sessions, 'session')} of {_counted(plan.context_tokens, 'token')}[/bold]")
-    out.print(f"{plain(shape.name) if shape else ''} on {plan.device.name}", soft_wrap=True)
+    out.print(f"{plain(model.title)} on {plan.device.name}", soft_wrap=True)
     out.print(f"[dim]limited by[/dim] {_limit(plan)}", soft_wrap=True)
     out.print()
     out.print(_bar(plan))

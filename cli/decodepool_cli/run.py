@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from decodepool_cli.supervisor import ProcessSpec
 
 GATEWAY = "gateway"
+ON_CPU = (
+    "`run` serves on the CPU alone: say `type: cpu`, or serve the model's file with `decodepool serve --device cuda`"
+)
 
 
 def run(
     *,
-    file: Annotated[Path, typer.Argument(metavar="POOL.yaml", help="A DecodePool manifest.")],
+    file: Annotated[Path, typer.Argument(metavar="POOL.yaml", help="A DecodePool manifest, alone in its file.")],
     port: Annotated[
         int, typer.Option(min=1, max=65535, help="Port of the pool; several workers take the next.")
     ] = 8000,
@@ -42,7 +45,7 @@ def run(
     ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
 ) -> int:
-    """Serve a DecodePool manifest on this machine."""
+    """Serve a DecodePool manifest on this machine's CPU."""
     interrupt_on_terminate()
     maps = parse_maps(folder_maps or ())
     pool = _read(file)
@@ -87,7 +90,7 @@ def _require_local(spec: DecodePoolSpec) -> None:
     """Refuse what this machine cannot give."""
     source = spec.model.source
     if spec.accelerator.type == "nvidia":
-        raise bad_input("spec.accelerator.type: nvidia: workers on this machine run on its CPU; say `type: cpu`")
+        raise bad_input(f"spec.accelerator.type: nvidia: {ON_CPU}")
     if source.pvc is not None:
         raise bad_input("spec.model.source.pvc: a volume claim needs a cluster; here, use http or hostPath")
     if source.image is not None:
@@ -100,7 +103,8 @@ def _require_local(spec: DecodePoolSpec) -> None:
 
 def _say_what_is_left_out(spec: DecodePoolSpec) -> None:
     if spec.autoscaling is not None:
-        _say(f"spec.autoscaling is for a cluster: here, {spec.replicas} workers run")
+        workers = "1 worker runs" if spec.replicas == 1 else f"{spec.replicas} workers run"
+        _say(f"spec.autoscaling is for a cluster: here, {workers}")
     if spec.gateway.model_fields_set - {"queue_seconds"}:
         _say("of spec.gateway, queueSeconds alone is heeded here: one gateway runs before several workers")
     if spec.template is not None:

@@ -25,8 +25,10 @@ from decodepool_cli.amounts import amount_option
 from decodepool_cli.faults import bad_input
 from decodepool_cli.listeners import listener
 from decodepool_cli.loading import Device, KeptAs, ModelPath, Threads, runnable_model
+from decodepool_cli.output import size
 
 if TYPE_CHECKING:
+    from decodepool_sizing.capacity import CapacityPlan
     from decodepool_worker.engine.open import Wanted
 
 logger = logging.getLogger("decodepool.serve")
@@ -103,15 +105,25 @@ def _load(file: Path, wanted: Wanted, service: Service, name: str | None) -> Ser
     from decodepool_worker.serving.loading import load_served  # noqa: PLC0415 - as above
 
     try:
-        return load_served(file, wanted, service, name)
+        return load_served(file, wanted, service, name, lambda plan: _say_plan(name or file.stem, plan))
     except (BadModelFile, BadTokenizer) as error:
         raise bad_input(f"{file}: {error}") from None
+
+
+def _say_plan(name: str, plan: CapacityPlan) -> None:
+    """Say in one line what is being loaded, which takes a while."""
+    held = plan.weight_bytes + plan.workspace_bytes + plan.reserve_bytes + plan.cache_bytes
+    _say(f"{name}: {plan.sessions} sessions of {plan.context_tokens} tokens, {size(held)} in all; loading")
 
 
 def _announce(served: Served, url: str) -> None:
     """Say in one line that it is ready, and where."""
     holds = f"{served.session_capacity} sessions of {served.context_tokens} tokens"
-    sys.stdout.write(f"{served.name} is ready: {holds} at {url}/v1, to be watched at {url}/\n")
+    _say(f"{served.name} is ready: {holds} at {url}/v1, to be watched at {url}/")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 

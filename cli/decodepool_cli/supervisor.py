@@ -145,7 +145,7 @@ class Supervisor:
         return self._drain_seconds + GRACE_SECONDS if self._stopping.is_set() else None
 
     def _signalled(self) -> None:
-        patience = f"draining: running streams have {self._drain_seconds:g} s"
+        patience = f"draining: running streams have {self._drain_seconds:g} s; Ctrl-C again ends now"
         logger.info("%s", "ending now" if self._stopping.is_set() else patience)
         self.stop()
 

@@ -94,7 +94,7 @@ async def _drain(gateway: Gateway, connections: ClientConnections, signals: Sign
     gateway.draining = True
     connections.stop_listening()
     connections.drop_waiting()
-    logger.info("draining: what is under way has %g s", timeout_seconds)
+    logger.info("draining: what is under way has %g s; a second signal ends it now", timeout_seconds)
     ends = [asyncio.ensure_future(each) for each in (connections.idle(), signals.second.wait())]
     done, waiting = await asyncio.wait(ends, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
     for end in waiting:

@@ -15,15 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from decodepool_sizing.devices import DeviceMemory, GpuCores
+from decodepool_sizing.devices import DeviceMemory, GpuCores, memory_bytes_of
 from decodepool_sizing.errors import BadDemand, CannotFit, ContextTooLong
 from decodepool_sizing.gpu_workspace import gpu_workspace_bytes
 from decodepool_sizing.kv import PAGE_TOKENS, KVType, pages
 from decodepool_sizing.matrix_types import UNIFORM, StepTypes
-from decodepool_sizing.quantities import exact_bytes, format_bytes
+from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import page_bytes, session_bytes
 from decodepool_sizing.shape import ModelShape
 from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
+
+MIB = 1 << 20
 
 
 class LimitedBy(StrEnum):
@@ -215,8 +217,9 @@ def advise(demand: Demand, usable_bytes: int) -> str:
         return _other_reserve(demand, usable_bytes)
     if usable_bytes > demand.fixed_bytes:
         return "no session of any length fits: a smaller quantisation or a larger device is needed"
-    short = format_bytes(_needed_bytes(demand, 1))
-    return f"not even the weights and workspace fit: a device with {short} usable would hold one session"
+    device_bytes = memory_bytes_of("cuda" if demand.cores else "cpu", _needed_bytes(demand, 1))
+    whole = f"{-(-device_bytes // MIB)}MiB of memory, what the worker itself takes included"
+    return f"not even the weights and workspace fit: {whole}, would hold one session"
 
 
 def _other_reserve(demand: Demand, usable_bytes: int) -> str:

@@ -79,3 +79,11 @@ def gpu_memory(memory_bytes: int, name: str = "this GPU", cores: tuple[GpuCores,
 def gpu_usable_bytes(memory_bytes: int) -> int:
     """Return what a worker may plan with on a GPU whose driver reports `memory_bytes`."""
     return max(0, memory_bytes - memory_bytes // MARGIN_DIVISOR - CONTEXT_BYTES)
+
+
+def memory_bytes_of(kind: DeviceKind, usable_bytes: int) -> int:
+    """Return the least memory of a device of which so much is usable."""
+    if kind == "cpu":
+        return usable_bytes + PROCESS_BASE_BYTES
+    beside = usable_bytes + CONTEXT_BYTES
+    return beside + (beside - 1) // (MARGIN_DIVISOR - 1)

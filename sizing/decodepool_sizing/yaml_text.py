@@ -42,7 +42,7 @@ def load_mapping(text: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(" ".join(str(error).split())[:200]) from None
     if len(documents) != 1:
-        raise ValueError(f"{len(documents)} documents in this text, expected one")
+        raise ValueError(f"{len(documents)} documents in this text, expected one: a DecodePool alone")
     (document,) = documents
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise ValueError("expected a mapping with text for keys")

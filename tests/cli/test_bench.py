@@ -82,6 +82,7 @@ def test_each_row_has_what_was_watched_while_it_was_timed(untold: Path) -> None:
 def test_people_get_tables(call: Call, untold: Path) -> None:
     done = call("bench", untold, "--widths", "2", "--context", 10)
     assert done.code == 0, done.err
+    assert done.out.startswith("Timing 2 kinds of steps, 0 s at least, once the model is loaded.\n")
     assert "tokens/s" in done.out
     assert "sampled ms" in done.out
     assert "A prompt of 10 tokens" in done.out

@@ -29,7 +29,8 @@ def test_a_file_is_told_in_tables_that_fit_80_columns(call: Call, model: Path) -
     done = call("inspect", model)
     assert done.code == 0
     assert max(len(line) for line in done.out.splitlines()) <= 80
-    for text in ("tiny", "llama", "2 of width 64", "4 query, 2 key-value, of 16", "F32", "each token", "256 B"):
+    assert done.out.startswith(f"{model.name}: tiny\n")
+    for text in ("llama", "2 of width 64", "4 query, 2 key-value, of 16", "F32", "each token", "256 B"):
         assert text in done.out
     assert "The engine runs this model." in done.out
 

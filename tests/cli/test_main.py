@@ -72,7 +72,7 @@ ENDS: dict[str, tuple[BaseException, int, str]] = {
     "a missing extra": (
         ModuleNotFoundError("No module named 'numba'", name="numba"),
         1,
-        "decodepool: this needs the module numba; install 'decodepool[worker]'\n",
+        "decodepool: this needs the module numba: `uv sync --inexact --extra worker` installs it in a checkout, ",
     ),
     "the system": (PermissionError(13, "Permission denied", "/x"), 1, "decodepool: /x: Permission denied\n"),
     "a bug": (KeyError("x"), 1, "decodepool: internal error at test_main.py:"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,7 @@ def test_a_plan_is_told_in_tables_that_fit_80_columns(call: Call, model: Path, o
     done = call("plan", model, "--context", 256, *options)
     assert (done.code, done.err) == (0, "")
     assert text in done.out
+    assert f"\n{model.name}: tiny on " in done.out
     assert all(name in done.out for name in ("weights", "workspace", "sessions", "cache", "usable"))
     assert max(len(line) for line in done.out.splitlines()) <= 80
 
@@ -85,6 +87,14 @@ def test_where_nothing_fits_the_numbers_are_told(call: Call, model: Path) -> Non
     assert (plain.code, plain.out) == (1, "")
     assert plain.err.startswith("decodepool: 1 session of 256 tokens needs ")
     assert plain.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_memory_that_would_do_can_be_typed_back(call: Call, model: Path, device: str) -> None:
+    plan = ("plan", model, "--context", 256, "--device", device, "--memory")
+    (mebibytes,) = re.findall(r": (\d+)MiB of memory", call(*plan, "64MiB").err)
+    assert "1 session of 256 tokens" in call(*plan, f"{mebibytes}MiB", "--sessions", 1).out
+    assert call(*plan, f"{int(mebibytes) - 1}MiB").code == 1
 
 
 BAD_USAGE = {

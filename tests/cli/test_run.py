@@ -95,6 +95,7 @@ def test_a_dead_worker_is_started_again_and_all_end_together(start: Start, untol
     workers = running.children()
     running.signal()
     assert running.end() == 0
+    assert "Ctrl-C again ends now" in running.err.read_text()
     assert not any(map(is_alive, workers))
 
 
@@ -156,7 +157,7 @@ IMAGE = {"model": {"source": {"image": {"reference": "models:1", "path": "/m.ggu
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ({"accelerator": {"type": "nvidia"}}, "spec.accelerator.type"),
+        ({"accelerator": {"type": "nvidia"}}, "spec.accelerator.type: nvidia: `run` serves on the CPU alone"),
         (PVC, "spec.model.source.pvc"),
         (IMAGE, "spec.model.source.image"),
         (HTTP, "spec.model.source.http.secretRef"),
@@ -194,6 +195,12 @@ def test_an_empty_pool_has_nothing_to_run(call: Call, untold: Path, tmp_path: Pa
     path.write_text(yaml.safe_dump(pool(untold, **spec)))
     done = call("run", path)
     assert (done.code, word in done.out) == (0, True)
+
+
+def test_what_a_cluster_alone_heeds_is_told(call: Call, untold: Path, tmp_path: Path) -> None:
+    path = tmp_path / "pool.yaml"
+    path.write_text(yaml.safe_dump(pool(untold, suspend=True, autoscaling={"maxReplicas": 2})))
+    assert "spec.autoscaling is for a cluster: here, 1 worker runs\n" in call("run", path).out
 
 
 def test_a_missing_manifest_is_one_line(call: Call, tmp_path: Path) -> None:

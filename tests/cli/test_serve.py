@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -38,13 +39,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.mark.slow
-def test_it_says_in_one_line_where_it_is_and_ends_with_zero(start: Start, untold: Path) -> None:
+def test_it_says_what_it_loads_and_where_it_is_and_ends_with_zero(start: Start, untold: Path) -> None:
     port = free_port()
     options = ("--context=64", "--sessions=3", f"--port={port}", "--name=nameless", "--local-clients")
     worker = start("serve", untold, *options)
     worker.says("ready")
-    line = worker.out.read_text()
-    assert line.count("\n") == 1
+    loading, line = worker.out.read_text().splitlines()
+    assert re.fullmatch(r"nameless: 3 sessions of 64 tokens, [0-9.]+ [KM]iB in all; loading", loading)
     assert f"http://127.0.0.1:{port}/" in line
     assert "3 sessions of 64 tokens" in line
     url = f"http://127.0.0.1:{port}"
@@ -68,7 +69,9 @@ def test_ctrl_c_is_an_end_like_any_other(start: Start, untold: Path) -> None:
     worker.says("ready")
     worker.signal(signal.SIGINT)
     assert worker.end() == 0
-    assert "Traceback" not in worker.err.read_text()
+    said = worker.err.read_text()
+    assert "a second signal ends them now" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,10 +19,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL_FOLDER = "/var/lib/decodepool/models"
 
 
-def run(name: str, *words: str) -> str:
+def run(name: str, *words: str, **variables: str) -> str:
     """Run an example and return what it printed."""
     command = [sys.executable, str(EXAMPLES / name), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-800:]
     return done.stdout
 
@@ -46,10 +49,38 @@ def test_the_pool_of_the_example_serves_both_clients(pool: str) -> None:
     assert run("openai_chat.py", pool).endswith("it said the same.\n")
 
 
+@pytest.mark.model
+@pytest.mark.slow
+def test_the_api_pages_commands_run_against_the_pool_as_written(pool: str) -> None:
+    page = (EXAMPLES.parent / "docs" / "api.md").read_text()
+    script = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).replace("curl ", "curl --fail-with-body ")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PORT": pool.rpartition(":")[2]},
+    )
+    assert done.returncode == 0, done.stderr + done.stdout[-500:]
+    assert "The capital of France is Paris." in done.stdout
+
+
 @pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
 def test_the_clients_work_with_any_worker(name: str) -> None:
     with live_worker() as worker:
         assert "the same" in run(name, worker.url)
+
+
+@pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
+def test_the_clients_find_the_demo_by_its_port(name: str) -> None:
+    with live_worker() as worker:
+        assert "the same" in run(name, PORT=worker.url.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
+def test_the_clients_say_how_they_are_called(name: str) -> None:
+    assert run(name, "--help", PORT="9000").startswith(f"usage: {name} [-h] [server]")
 
 
 @pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])

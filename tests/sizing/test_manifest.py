@@ -80,8 +80,8 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 TEXTS = {
-    "nothing": ("", "0 documents in this text, expected one"),
-    "two documents": (WHOLE + "\n---\n" + WHOLE, "2 documents in this text, expected one"),
+    "nothing": ("", "0 documents in this text, expected one: a DecodePool alone"),
+    "two documents": (WHOLE + "\n---\n" + WHOLE, "2 documents in this text, expected one: a DecodePool alone"),
     "a list": ("- a", "expected a mapping"),
     "numbers for keys": ("1: a", "expected a mapping"),
     "a key twice": ("a: 1\na: 2", "line 2, column 1: the key 'a' comes twice"),

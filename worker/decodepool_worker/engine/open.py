@@ -57,6 +57,14 @@ class MeasuredEngine(Engine, Protocol):
         """Bytes of pages and resident logits rows."""
 
 
+OnPlan = Callable[[CapacityPlan], None]
+"""Hears of a worker's plan before its weights are loaded."""
+
+
+def unheard(_plan: CapacityPlan) -> None:
+    """Tell nobody."""
+
+
 def process_bytes() -> int:
     """Return this process's resident memory."""
     import psutil  # noqa: PLC0415 - a file that is refused need not wait for it
@@ -132,24 +140,27 @@ class Wanted:
         return replace(self, context_tokens=context_tokens, sessions=sessions, logits_rows=logits_rows)
 
 
-def open_model(path: Path, wanted: Wanted, progress: Progress | None = None) -> Loaded:
-    """Open a model file. BadModelFile for a file that is broken or that the engine does not run; CannotFit with the
-    numbers; GpuFault where a GPU is asked for and none can be used.
+def open_model(path: Path, wanted: Wanted, progress: Progress | None = None, on_plan: OnPlan = unheard) -> Loaded:
+    """Open a model file; `on_plan` hears early what it will hold. BadModelFile for a file that is broken or that the
+    engine does not run; CannotFit with the numbers; GpuFault where a GPU is asked for and none can be used.
     """
     with file_reader(path) as reader:
         model = read_model(reader)
         if wanted.device == "cuda":
-            return _open_on_gpu(model, reader, wanted, progress)
+            return _open_on_gpu(model, reader, wanted, progress, on_plan)
         plan = plan_worker(model, wanted)
+        on_plan(plan)
         threads = wanted.threads or usable_cores()
         weights = load_weights(reader, model.header, model.shape, threads=threads, progress=progress)
     return assemble(model, weights, plan, threads)
 
 
-def _open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: Progress | None) -> Loaded:
+def _open_on_gpu(
+    model: ModelFile, reader: FileReader, wanted: Wanted, progress: Progress | None, on_plan: OnPlan
+) -> Loaded:
     with _cuda_extra():
         from decodepool_worker.engine.open_cuda import open_on_gpu  # noqa: PLC0415 - the extra may be missing
-    return open_on_gpu(model, reader, wanted, progress)
+    return open_on_gpu(model, reader, wanted, progress, on_plan)
 
 
 def open_named_shape(name: str, weights: str, wanted: Wanted) -> Loaded:

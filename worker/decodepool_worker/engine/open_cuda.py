@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from decodepool_worker.engine.cuda import CudaEngine, check_kv_type
 from decodepool_worker.engine.fingerprint import files_digest, stream_fingerprint
-from decodepool_worker.engine.open import Loaded, ModelFile, Wanted, plan_worker
+from decodepool_worker.engine.open import Loaded, ModelFile, OnPlan, Wanted, plan_worker, unheard
 from decodepool_worker.engine.self_test import require_same_bits
 from decodepool_worker.engine.tensor_cores import require_arithmetic
 from decodepool_worker.model.registry import model_graph
@@ -44,11 +44,18 @@ DEVICE_SLICE_ELEMENTS = 1 << 23
 _PACKING: Packing[PackedMatrix] = packing
 
 
-def open_on_gpu(model: ModelFile, reader: FileReader, wanted: Wanted, progress: Progress | None = None) -> Loaded:
+def open_on_gpu(
+    model: ModelFile,
+    reader: FileReader,
+    wanted: Wanted,
+    progress: Progress | None = None,
+    on_plan: OnPlan = unheard,
+) -> Loaded:
     """Open a checked model on the first GPU. GpuFault where there is none, or its driver is too old; CannotFit."""
     gpu = Gpu()
     try:
         plan = planned_on(gpu, model, wanted)
+        on_plan(plan)
         loaded = loaded_on(gpu, model, reader, threads=wanted.threads or usable_cores(), progress=progress)
         factors = loaded.vectors.get("rope_freqs.weight")
         turns = None if factors is None else factors.tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from decodepool_worker.engine.open import Loaded, Wanted, open_model
+from decodepool_worker.engine.open import Loaded, OnPlan, Wanted, open_model, unheard
 from decodepool_worker.serving.prompts import Prompts
 from decodepool_worker.serving.service import Served, Service
 from decodepool_worker.sessions.residence import Residence
@@ -15,13 +15,15 @@ from decodepool_worker.text.tokenizer import Tokenizer
 CHAT_TEMPLATE = "tokenizer.chat_template"
 
 
-def load_served(path: Path, wanted: Wanted, service: Service, name: str | None = None) -> Served:
-    """Open a model and put sessions on it. Blocks for as long as that takes.
+def load_served(
+    path: Path, wanted: Wanted, service: Service, name: str | None = None, on_plan: OnPlan = unheard
+) -> Served:
+    """Open a model and put sessions on it. Blocks for as long as that takes; `on_plan` hears early what it will hold.
 
     `name` is what clients call it: the file's own name without its ending, where none is given. Raises what
     `open_model` raises, and `BadTokenizer`.
     """
-    loaded = open_model(path, wanted)
+    loaded = open_model(path, wanted, on_plan=on_plan)
     try:
         return served_from(loaded, name or path.stem, service)
     except BaseException:

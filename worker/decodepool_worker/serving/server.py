@@ -98,7 +98,7 @@ async def _drain(service: Service, served: Served, stopping: Signals, timeout_se
     """Wait for the streams under way, until the deadline or the second signal."""
     service.phase = Phase.DRAINING
     service.stop_reading()
-    logger.info("draining: running streams have %g s", timeout_seconds)
+    logger.info("draining: running streams have %g s; a second signal ends them now", timeout_seconds)
     draining = asyncio.ensure_future(served.worker.drain(timeout_seconds))
     with suppress(EngineFailed):
         if await _first(draining, stopping.second):
