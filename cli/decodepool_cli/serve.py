@@ -16,6 +16,7 @@ from decodepool_sizing.errors import BadModelFile
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.session_ids import worker_tag
 from decodepool_web.sockets import inherited_socket, is_loopback, url_of
+from decodepool_worker.serving.ending import end_process
 from decodepool_worker.serving.logs import configure_logging
 from decodepool_worker.serving.server import ServerOptions, serve_until_stopped
 from decodepool_worker.serving.service import Served, Service
@@ -71,7 +72,7 @@ def serve(
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON objects, one a line.")] = False,
     lifeline: Annotated[int | None, typer.Option(hidden=True, min=3, help="End when this descriptor closes.")] = None,
     inherited: Annotated[int | None, typer.Option(hidden=True, min=3, help="Listen on this descriptor.")] = None,
-) -> int:
+) -> None:
     """Serve one model's sessions over HTTP."""
     memory_bytes, reserve_bytes = amount_option(memory, "--memory"), amount_option(cache_reserve, "--cache-reserve")
     if name is not None and not (name.strip() and name.isprintable()):
@@ -93,7 +94,8 @@ def serve(
     options = ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline)
     work = serve_until_stopped(service, listening, load, lambda served: _announce(served, url), options)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+        code = runner.run(work)
+    end_process(code)
 
 
 def _warn_if_open(service: Service, listening: socket.socket) -> None:

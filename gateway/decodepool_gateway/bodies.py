@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.encodings import BodyReader
 
 MAX_BODY_BYTES = 8 << 20
 """The workers' own limit: they would refuse more."""
@@ -49,10 +50,10 @@ class Bodies:
 
     async def _read(self, request: web.Request) -> bytes:
         """Read a body; what came of it is counted as held, whether it all comes or not."""
-        pieces, clock = [], asyncio.get_running_loop().time
+        body, pieces, clock = BodyReader(request), [], asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(BODY_SECONDS) as deadline:
-                while piece := await request.content.readany():
+                while piece := await body.read():
                     pieces.append(piece)
                     self._hold(request, len(piece))
                     deadline.reschedule(clock() + BODY_SECONDS)

@@ -3,6 +3,9 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from decodepool_worker.serving.service import Service
 
 from tests.cli.conftest import Call
-from tests.cli.processes import Running, call, free_port
+from tests.cli.processes import Running, call, free_port, until
 from tests.sizing.gguf_bytes import tiny
 
 Start = Callable[..., Running]
@@ -127,6 +130,7 @@ def test_an_open_door_is_warned_of(
         return 0
 
     monkeypatch.setattr("decodepool_cli.serve.serve_until_stopped", serve_no_time)
+    monkeypatch.setattr("decodepool_cli.serve.end_process", lambda code: None)
     options = [f"--host={host}", "--port=0", "--context=64"]
     if keys is not None:
         (tmp_path / "keys").write_text(keys)
@@ -154,3 +158,38 @@ def test_a_broken_file_is_refused_before_anything_listens(call: Call, tmp_path: 
     assert done.code == 2
     assert "broken.gguf" in done.err
     assert done.err.count("\n") == 1
+
+
+SLOW_BODIES = """
+import sys, time
+from decodepool_worker.serving import requests
+requests.read_body = lambda model, data: time.sleep(60)
+from decodepool_cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_body_that_takes_a_minute_to_check_does_not_hold_the_end_up(tmp_path: Path, untold: Path) -> None:
+    port = free_port()
+    command = [
+        sys.executable,
+        "-c",
+        SLOW_BODIES,
+        "serve",
+        str(untold),
+        "--context=64",
+        "--sessions=2",
+        f"--port={port}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        until(lambda: call(f"http://127.0.0.1:{port}/readyz")[0] == 200)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n" + b" " * 5000)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            try:
+                assert client.recv(4096).startswith(b"HTTP/1.1 503")
+                assert process.wait(2) == 0
+            finally:
+                process.kill()

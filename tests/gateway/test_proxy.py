@@ -167,6 +167,11 @@ def test_a_packed_body_is_unpacked_once(pool: PoolProcess, encoding: str, pack: 
     assert answer.json == {"tokens": [65, 66], "count": 2}
 
 
+def test_a_compressed_body_that_is_cut_short_is_refused(pool: PoolProcess) -> None:
+    answer = pool.call("POST", "/tokenize", gzip.compress(b'{"text": "AB"}')[:-5], Content_Encoding="gzip")
+    assert (answer.status, answer.json["error"]["code"]) == (400, "malformed_request")
+
+
 def test_a_packed_body_is_as_large_as_it_unpacks_to(pool: PoolProcess) -> None:
     answer = pool.call("POST", "/tokenize", gzip.compress(b" " * (9 << 20)), Content_Encoding="gzip")
     assert (answer.status, answer.json["error"]["code"]) == (413, "body_too_large")

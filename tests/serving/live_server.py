@@ -102,4 +102,3 @@ async def _stop(service: Service, stack: AsyncExitStack) -> None:
         await served.worker.stop()
         served.close()
     await stack.aclose()
-    service.offload.close()

@@ -22,9 +22,11 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    """A worker process. `load_seconds` is how long it loads."""
+    """A worker process. `load_seconds` is how long it loads, `offloaded_seconds` what its threads then have to do."""
 
-    def __init__(self, folder: Path, drain_seconds: float, load_seconds: float = 0) -> None:
+    def __init__(
+        self, folder: Path, drain_seconds: float, load_seconds: float = 0, offloaded_seconds: float = 0
+    ) -> None:
         port_file = folder / "port"
         command = [
             sys.executable,
@@ -33,6 +35,7 @@ class Process:
             str(port_file),
             str(drain_seconds),
             str(load_seconds),
+            str(offloaded_seconds),
         ]
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stderr=log)
@@ -82,8 +85,8 @@ Start = Callable[..., Process]
 def start(tmp_path: Path) -> Iterator[Start]:
     made: list[Process] = []
 
-    def run(drain_seconds: float, load_seconds: float = 0) -> Process:
-        made.append(Process(tmp_path, drain_seconds, load_seconds))
+    def run(drain_seconds: float, load_seconds: float = 0, offloaded_seconds: float = 0) -> Process:
+        made.append(Process(tmp_path, drain_seconds, load_seconds, offloaded_seconds))
         return made[-1]
 
     yield run
@@ -166,3 +169,10 @@ def test_a_load_does_not_hold_the_end_up(start: Start) -> None:
     assert worker.call("GET", "/readyz")[0] == 503
     worker.process.send_signal(signal.SIGTERM)
     assert worker.end(within=3) == 0
+
+
+def test_work_that_threads_have_does_not_hold_the_end_up(start: Start) -> None:
+    worker = start(30, offloaded_seconds=60)
+    worker.wait(worker.ready)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.end(within=2) == 0

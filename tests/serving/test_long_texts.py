@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from decodepool_sizing.api_errors import ApiError
 from decodepool_worker.serving import heap
 from decodepool_worker.serving.offload import LARGE_CHARACTERS, SMALL_CHARACTERS, Offload
 from decodepool_worker.serving.text_api import MAX_TOKENIZED_BYTES
@@ -92,3 +93,20 @@ def test_the_heap_is_given_back_after_large_work_even_if_it_failed(monkeypatch: 
 
     asyncio.run(run())
     assert trimmed == [0]
+
+
+def test_what_threads_have_yet_to_do_is_refused_at_the_end() -> None:
+    let_go = threading.Event()
+
+    async def run() -> None:
+        offload = Offload()
+        waiting = [asyncio.create_task(offload.run(LARGE_CHARACTERS + 1, let_go.wait, 10)) for _ in range(2)]
+        await asyncio.sleep(0)
+        offload.close()
+        refused = [*await asyncio.gather(*waiting, return_exceptions=True)]
+        with pytest.raises(ApiError) as late:
+            await offload.run(LARGE_CHARACTERS, let_go.wait, 10)
+        assert [getattr(each, "code", None) for each in [*refused, late.value]] == ["draining"] * 3
+
+    asyncio.run(run())
+    let_go.set()

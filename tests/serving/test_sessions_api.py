@@ -104,6 +104,17 @@ def test_a_fork_goes_on_as_its_parent_would(live: Live) -> None:
     assert live.decode(made[0]["id"], max_tokens=3)["tokens"] == lone_tokens(list(b"A B C D"), 3)
 
 
+@pytest.mark.parametrize("n", [4, 64])
+def test_more_forks_than_the_worker_holds_beside_their_parent_are_refused_for_good(live: Live, n: int) -> None:
+    session = live.create("A B C")
+    answer = live.call("POST", f"/v1/sessions/{session}/fork", {"n": n})
+    fault = answer.json["error"]
+    assert (answer.status, fault["code"], fault["param"]) == (400, "invalid_value", "n")
+    assert "this worker has 4" in fault["message"]
+    assert "Retry-After" not in answer.headers
+    assert len(live.post(f"/v1/sessions/{session}/fork", {"n": 3}, 201)["sessions"]) == 3
+
+
 def test_the_context_is_a_hard_end_told_with_both_numbers(live: Live) -> None:
     session = live.create("A B C", context_tokens=10)
     fault = live.post(f"/v1/sessions/{session}/append", {"text": "123456"}, 400)["error"]

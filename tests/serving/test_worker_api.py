@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from typing import Any
 
 import pytest
@@ -154,9 +155,12 @@ def test_wrong_doors_answer_in_the_same_words(live: Live, method: str, path: str
     [
         ({"Content_Encoding": "gzip"}, b"not gzip"),
         ({"Content_Encoding": "gzip"}, gzip.compress(b'{"text": "cut')[:-4]),
+        ({"Content_Encoding": "gzip"}, gzip.compress(b'{"text": "AB"}')[:-5]),
+        ({"Content_Encoding": "gzip"}, gzip.compress(b'{"text": "AB"}') + gzip.compress(b"  ")[:-5]),
+        ({"Content_Encoding": "deflate"}, zlib.compress(b'{"text": "AB"}')[:-2]),
         ({"Content_Encoding": "gzip"}, gzip.compress(b'{"text": "' + b"a" * MAX_BODY_BYTES)),
     ],
-    ids=["gzip", "cut", "bomb"],
+    ids=["gzip", "cut", "no end", "no second end", "no end of deflate", "bomb"],
 )
 def test_a_body_that_cannot_be_decoded_is_refused(live: Live, headers: dict[str, str], data: bytes) -> None:
     answer = live.call("POST", "/tokenize", data, **headers)
@@ -216,6 +220,13 @@ def test_the_live_page_is_told_no_id_that_could_be_used(live: Live) -> None:
     assert [(seen["id"], seen["parent"]) for seen in shown] == [(parent[:8], None), (fork[:8], parent[:8])]
     live.get(f"/v1/sessions/{shown[0]['id']}", 404)
     assert 0 <= shown[1]["age_seconds"] <= shown[0]["age_seconds"] < 60
+
+
+def test_a_pools_ids_keep_their_tag_on_the_live_page() -> None:
+    with live_worker(tag="68a5f91404") as live:
+        session = live.create("A B C")
+        (shown,) = live.get("/v1/live")["sessions"]["list"]
+    assert shown["id"] == session[: len("s-68a5f91404-") + 6]
 
 
 def test_every_route_is_in_the_document_with_its_refusals(live: Live) -> None:

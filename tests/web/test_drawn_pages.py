@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(NODE is None, reason="needs Node")
 
 SESSION = {
     "id": "s-a",
-    "parent": None,
+    "parent": "s-b",
     "state": "decoding",
     "length": 90,
     "evaluated": 90,
@@ -113,6 +113,7 @@ def test_memory_and_sessions_are_shown(page: Page) -> None:
     assert now["legend"].startswith("1.00 GiBprocess8.00 GiBweights1.00 MiBworkspace512 Bheld by sessions")
     assert "9.00 GiB planned" in now.get("memory", "") + now["memory-note"]
     assert now["session-count"] == "1 of 1,000"
+    assert now["sessions"].startswith("s-a\u2026fork of s-b\u2026")
     assert "90 / 4,096\u20131 min" in now["sessions"]
     assert now["sessions-note"] == "ids are cut short: a whole one is its session's key"
 

@@ -128,7 +128,13 @@ class Connection(web.RequestHandler):
 
     def __init__(self, connections: Connections, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)  # type: ignore[arg-type]
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            auto_decompress=False,
+        )
         self._connections = connections
         self._deadline: asyncio.TimerHandle | None = None
 

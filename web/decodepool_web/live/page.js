@@ -160,11 +160,11 @@ function bar(session) {
 
 // One of the table's: `rate` is null where there is none to tell.
 export function row(session, rate, ...cells) {
-  const parent = session.parent ? [element("span", "parent", "fork of ", element("code", "", session.parent))] : [];
+  const parent = session.parent ? [element("span", "parent", "fork of ", element("code", "", `${session.parent}…`))] : [];
   return element(
     "tr",
     session.state,
-    element("td", "name", element("i", "dot"), element("code", "", session.id), ...parent),
+    element("td", "name", element("i", "dot"), element("code", "", `${session.id}…`), ...parent),
     ...cells,
     element("td", "state", session.state),
     element("td", "bar-cell", bar(session)),

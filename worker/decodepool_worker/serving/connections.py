@@ -40,6 +40,7 @@ async def listening(app: web.Application, service: Service, listener: socket.soc
     finally:
         connections.stop_listening()
         service.stop_reading()
+        service.offload.close()
         await asyncio.sleep(LAST_ANSWERS_SECONDS)
         connections.drop_waiting()
         await runner.cleanup()

@@ -86,7 +86,7 @@ def page_letters(uses: Sequence[PageUse]) -> str:
 
 def short_id(session_id: str) -> str:
     """Return what tells sessions apart on the page, and lets nobody use them."""
-    return "s-" + random_of(session_id)[:SHOWN_ID_CHARACTERS]
+    return session_id.removesuffix(random_of(session_id)[SHOWN_ID_CHARACTERS:])
 
 
 def _session(info: SessionInfo) -> dict[str, Any]:

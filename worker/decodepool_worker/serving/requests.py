@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.encodings import BodyReader
 
 from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.fields import Body, SamplingFields
@@ -38,11 +39,11 @@ async def _read(request: web.Request) -> bytes:
     too_large = ApiError("body_too_large", f"the body is larger than {limit} bytes")
     if (request.content_length or 0) > limit:
         raise too_large
-    data, clock = bytearray(), asyncio.get_running_loop().time
+    body, data, clock = BodyReader(request), bytearray(), asyncio.get_running_loop().time
     try:
         async with asyncio.timeout(BODY_SECONDS) as deadline:
             with service.reading(deadline):
-                while chunk := await request.content.readany():
+                while chunk := await body.read():
                     data += chunk
                     if len(data) > limit:
                         raise too_large

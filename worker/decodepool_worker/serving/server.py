@@ -65,7 +65,6 @@ async def serve_until_stopped(
     finally:
         for task in beside:
             task.cancel()
-        service.offload.close()
         stopping.remove()
 
 

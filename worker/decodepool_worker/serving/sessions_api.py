@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from aiohttp import web
+from decodepool_sizing.api_errors import ApiError
 from decodepool_web.answers import json_answer
 
 from decodepool_worker.engine.rows import Sampling
@@ -40,6 +41,7 @@ async def fork_session(request: web.Request) -> web.Response:
     body = await body_of(request, ForkSession)
     served = service_of(request).served_to_new_work()
     count = body.n or 1
+    _require_places(count, served)
     seeds = None if body.seed is None else [(body.seed + i) % SEED_LIMIT for i in range(count)]
     made = await served.worker.fork(request.match_info["id"], body.at, count, seeds)
     return json_answer({"sessions": [session_answer(info, served) for info in made]}, status=201)
@@ -96,6 +98,15 @@ def session_answer(info: SessionInfo, served: Served) -> dict[str, Any]:
         "created": int(time.time() - info.age_seconds),
         "system_fingerprint": served.fingerprint,
     }
+
+
+def _require_places(count: int, served: Served) -> None:
+    """Raise `ApiError` if the worker could never hold a session and `count` forks of it."""
+    if count >= served.session_capacity:
+        message = (
+            f"n: {count} forks and their parent are {count + 1} sessions; this worker has {served.session_capacity}"
+        )
+        raise ApiError("invalid_value", message, "n")
 
 
 async def _first_tokens(body: CreateSession, served: Served) -> list[int]:
