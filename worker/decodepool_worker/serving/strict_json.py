@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from decodepool_sizing.api_errors import ApiError
@@ -119,36 +119,37 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_surrogates(value: Any) -> None:
+def _refuse_surrogates(body: dict[str, Any]) -> None:
     """Refuse a lone surrogate in any key or text: tokenizers, stop strings and answers would each take it otherwise."""
-    found = _half_character(value)
+    found = _half_character(body)
     if found:
         where, text = found
-        name = ".".join(where) or None
+        name = ".".join(cut(str(step)) for step in where) or None
         message = f"is not Unicode text (a lone surrogate); got {shown(text)}"
         raise ApiError("invalid_value", f"{name}: {message}" if name else message, name)
 
 
-def _half_character(value: Any) -> tuple[list[str], str] | None:
-    """Find the first key or text that is no Unicode: the path of what holds it, and the text."""
-    if isinstance(value, str):
-        return None if _is_unicode(value) else ([], value)
-    if isinstance(value, dict):
-        entries: Iterable[tuple[int | str, Any]] = value.items()
-    else:
-        entries = enumerate(value) if isinstance(value, list) else ()
-    for step, each in entries:
-        if isinstance(step, str) and not _is_unicode(step):
-            return [], step
-        found = _half_character(each)
-        if found:
-            return [cut(str(step)), *found[0]], found[1]
+def _half_character(body: dict[str, Any]) -> tuple[list[int | str], str] | None:
+    """Find the first key or text that is no Unicode: the path of what holds it, and the text.
+
+    No call a value: deep in a stack, where Python's frames need one more block of memory, each call would map one.
+    """
+    where: list[int | str] = []
+    unread: list[Iterator[tuple[int | str, Any]]] = [iter(body.items())]
+    while unread:
+        for step, each in unread[-1]:
+            try:
+                if isinstance(step, str):
+                    step.encode()
+                if isinstance(each, str):
+                    each.encode()
+            except UnicodeEncodeError as error:
+                return (where if error.object is step else [*where, step]), error.object
+            if isinstance(each, dict | list):
+                where.append(step)
+                unread.append(iter(each.items() if isinstance(each, dict) else enumerate(each)))
+                break
+        else:
+            unread.pop()
+            del where[-1:]
     return None
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
