@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from urllib.parse import urlsplit
 
 import openai
 from openai.types.chat import ChatCompletionMessageParam
@@ -16,11 +17,21 @@ from openai.types.chat import ChatCompletionMessageParam
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
 
 
+def url(text: str) -> str:
+    """Return an http URL as it is; ValueError for what is none, or has no port that can be."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or parts.port == 0:
+        raise ValueError(text)
+    return text
+
+
 def server_url() -> str:
     """Return the worker's URL from the command line, or the one of `PORT` here, as `make demo` reads it."""
     here = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
     parser = argparse.ArgumentParser(description="A chat with the openai client, unchanged.")
-    parser.add_argument("server", nargs="?", default=here, help="the worker's URL (default: %(default)s, by PORT)")
+    parser.add_argument(
+        "server", type=url, nargs="?", default=here, help="the worker's URL (default: %(default)s, by PORT)"
+    )
     server: str = parser.parse_args().server
     return server
 

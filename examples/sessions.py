@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 QUESTION = "What is the capital of France?"
 
@@ -40,11 +41,21 @@ def stream(url: str, **body: Any) -> Iterator[dict[str, Any]]:
                 yield json.loads(line.removeprefix(b"data: "))
 
 
+def url(text: str) -> str:
+    """Return an http URL as it is; ValueError for what is none, or has no port that can be."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or parts.port == 0:
+        raise ValueError(text)
+    return text
+
+
 def server_url() -> str:
     """Return the worker's URL from the command line, or the one of `PORT` here, as `make demo` reads it."""
     here = f"http://127.0.0.1:{os.environ.get('PORT', '8000')}"
     parser = argparse.ArgumentParser(description="The session API with nothing but Python.")
-    parser.add_argument("server", nargs="?", default=here, help="the worker's URL (default: %(default)s, by PORT)")
+    parser.add_argument(
+        "server", type=url, nargs="?", default=here, help="the worker's URL (default: %(default)s, by PORT)"
+    )
     server: str = parser.parse_args().server
     return server
 
@@ -81,5 +92,3 @@ if __name__ == "__main__":
         sys.exit(f"{address} refuses: {refusal.read().decode(errors='replace')}")
     except OSError as error:
         sys.exit(f"no worker answers at {address}: {getattr(error, 'reason', error)}")
-    except ValueError as error:
-        sys.exit(f"{address}: {error}")

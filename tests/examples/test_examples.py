@@ -84,6 +84,14 @@ def test_the_clients_say_how_they_are_called(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
+def test_a_port_that_is_none_is_told_by_the_clients(name: str) -> None:
+    command, environment = [sys.executable, str(EXAMPLES / name)], {**os.environ, "PORT": "x"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.endswith("argument server: invalid url value: 'http://127.0.0.1:x'\n")
+
+
+@pytest.mark.parametrize("name", ["sessions.py", "openai_chat.py"])
 def test_without_a_worker_the_clients_say_so_in_one_line(name: str) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     done = subprocess.run(
