@@ -23,7 +23,7 @@ def test_the_page_is_told_of_every_worker(pool: PoolProcess) -> None:
         assert worker["sessions"]["capacity"] == 4
         assert worker["memory"]["planned_bytes"] == 278_000_000
         assert all(rate >= 0 for rate in worker["tokens_per_second"])
-    assert sorted(ids(told)) == sorted("s-" + name.split("-", 2)[2][:6] for name in made)
+    assert sorted(ids(told)) == sorted(name[: name.index("-", 2) + 7] for name in made)
     until(lambda: pool.get("/v1/live")["history"][-1] == {"sessions": 3, "queued": 0}, 5)
 
 
