@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -125,8 +126,9 @@ def _announce(served: Served, url: str) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    with suppress(BrokenPipeError):  # who read it has left, which ends no server
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 def _tag(uid: str | None) -> str | None:

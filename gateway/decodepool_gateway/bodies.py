@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.deadlines import put_off
 from decodepool_web.encodings import BodyReader
 
 MAX_BODY_BYTES = 8 << 20
@@ -50,19 +51,19 @@ class Bodies:
 
     async def _read(self, request: web.Request) -> bytes:
         """Read a body; what came of it is counted as held, whether it all comes or not."""
-        body, pieces, clock = BodyReader(request), [], asyncio.get_running_loop().time
+        body, data = BodyReader(request), bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS) as deadline:
                 while piece := await body.read():
-                    pieces.append(piece)
+                    data += piece
                     self._hold(request, len(piece))
-                    deadline.reschedule(clock() + BODY_SECONDS)
+                    put_off(deadline, BODY_SECONDS)
         except TimeoutError:
             raise ApiError("request_timeout", f"no more of the body came for {BODY_SECONDS:g} s") from None
         except (web.RequestPayloadError, HttpProcessingError) as error:
             message = f"the body cannot be read: {' '.join(str(error).split())[:200]}"
             raise ApiError("malformed_request", message) from None
-        return b"".join(pieces)
+        return bytes(data)
 
     def _hold(self, request: web.Request, more_bytes: int) -> None:
         self._held_bytes += more_bytes

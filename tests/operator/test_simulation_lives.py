@@ -403,6 +403,25 @@ def test_a_worker_that_serves_stays_on_a_node_whose_labels_would_not_get_it_any_
     assert "its readiness probe fails" in str(found.status["conditions"])
 
 
+def test_a_worker_that_starts_again_stays_on_a_node_that_its_pools_own_affinity_would_not_admit_any_more() -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a"]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}
+    pool = gpu_pool(template={"affinity": {"nodeAffinity": required}})
+    here = Cluster(pool, nodes=[node("n", {"zone": "a"})])
+    here.resolution = resolved(here.pool)
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    here.nodes = [node("n", {"zone": "b"})]
+    (pod,) = here.workers()
+    since = times.written(here.now)
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": since}]
+    pod["status"]["containerStatuses"][0] |= {
+        "ready": False, "started": False, "restartCount": 1, "state": {"running": {"startedAt": since}},
+        "lastState": {"terminated": {"exitCode": 1, "finishedAt": since}},
+    }  # fmt: skip
+    assert plan(here.pool, here.observed(), here.now).delete == ()
+
+
 @pytest.mark.parametrize("suspended", [False, True])
 @pytest.mark.parametrize("fault", ["spec", "model"])
 def test_what_nodes_decided_is_remembered_while_a_spec_is_refused_or_a_model_is_read(

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 from decodepool_sizing.api_errors import ApiError
-from decodepool_web.encodings import PIECE_BYTES, BodyReader
+from decodepool_web.encodings import MOST_STREAMS, PIECE_BYTES, BodyReader
 
 MIXED = random.Random(1).randbytes(100_000) + b"a" * 300_000
 
@@ -42,6 +42,17 @@ def pieces(encoding: str, data: bytes, step: int) -> list[bytes]:
         return found
 
     return asyncio.run(read())
+
+
+def test_streams_one_behind_the_other_are_bounded() -> None:
+    assert pieces("gzip", gzip.compress(b"") * MOST_STREAMS, 1 << 20) == []
+    with pytest.raises(web.RequestPayloadError, match=f"more than {MOST_STREAMS} gzip streams"):
+        pieces("gzip", gzip.compress(b"") * (MOST_STREAMS + 1), 1 << 20)
+
+
+@pytest.mark.parametrize(("encoding", "data"), [("", MIXED), ("x-gzip", gzip.compress(MIXED))])
+def test_old_names_of_encodings_and_none_are_read(encoding: str, data: bytes) -> None:
+    assert b"".join(pieces(encoding, data, 1 << 20)) == MIXED
 
 
 @pytest.mark.parametrize("step", [1 << 20, 4096, 7, 1])

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 16
 """What is decoded at once: a reader with a limit stops long before a bomb is all there."""
 
+MOST_STREAMS = 1024
+"""One behind the other in a body, as gzip allows: each costs a copy of what follows it, however little it holds."""
+
 ENCODINGS = ("identity", "gzip", "deflate")
 ZLIB_METHOD = 8
 """The low half of a zlib header's first byte; a deflate stream without one is taken, too."""
@@ -28,11 +31,12 @@ class BodyReader:
 
     def __init__(self, request: web.Request) -> None:
         self._content = request.content
-        self._encoding = request.headers.get("Content-Encoding", "identity").lower()
+        self._encoding = (request.headers.get("Content-Encoding") or "identity").lower().removeprefix("x-")
         if self._encoding not in ENCODINGS:
-            message = f"Content-Encoding: {self._encoding[:40]!r} is not read here, but gzip and deflate"
+            message = f"Content-Encoding: {self._encoding[:40]!r} is not read here: gzip and deflate are"
             raise ApiError("malformed_request", message)
         self._stream: _Decompress | None = None
+        self._streams = 0
         self._left = b""
         self._has_more = False
 
@@ -51,6 +55,9 @@ class BodyReader:
     def _decoded(self, coming: bytes) -> bytes:
         """Return some of what has come; the rest is left for the next time."""
         if self._stream is None or (self._stream.eof and coming):
+            self._streams += 1
+            if self._streams > MOST_STREAMS:
+                raise web.RequestPayloadError(f"it has more than {MOST_STREAMS} {self._encoding} streams")
             self._stream = zlib.decompressobj(self._window_bits(coming))
         try:
             piece = self._stream.decompress(coming, PIECE_BYTES)

@@ -78,10 +78,11 @@ def lost(nodes: Iterable[Object]) -> frozenset[str]:
 
 
 def misplaced(pods: Iterable[Object], nodes: Iterable[Object]) -> frozenset[str]:
-    """Return the names of the pods whose own affinity does not admit the nodes that they are on: a node that offers its
-    GPUs before it is labelled gets pods that it would not get after.
+    """Return the names of the pods on nodes whose labels now tell of GPUs that are too old, which their own affinity
+    keeps them off: a node may offer its GPUs before it is labelled. What else an affinity says is asked when a pod is
+    placed, and never after.
     """
-    here = {str(node["metadata"]["name"]): node for node in nodes}
+    here = {str(node["metadata"]["name"]): node for node in nodes if not _term(ANY_BUT_OLD, node)}
     placed = [(pod, here.get(pod.get("spec", {}).get("nodeName"))) for pod in pods]
     return frozenset(
         str(pod["metadata"]["name"])

@@ -42,8 +42,8 @@ UNSCHEDULABLE = "Unschedulable"
 
 @dataclass(frozen=True)
 class Look:
-    """What a pod is looked at with: whose it is, when, which nodes are not ready, and which pods are where their own
-    affinity does not admit them.
+    """What a pod is looked at with: whose it is, when, which nodes are not ready, and which pods are on GPUs that
+    are too old and that their own affinity keeps them off.
     """
 
     pool_name: str

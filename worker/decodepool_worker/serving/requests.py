@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
+from decodepool_web.deadlines import put_off
 from decodepool_web.encodings import BodyReader
 
 from decodepool_worker.engine.rows import Sampling
@@ -39,7 +40,7 @@ async def _read(request: web.Request) -> bytes:
     too_large = ApiError("body_too_large", f"the body is larger than {limit} bytes")
     if (request.content_length or 0) > limit:
         raise too_large
-    body, data, clock = BodyReader(request), bytearray(), asyncio.get_running_loop().time
+    body, data = BodyReader(request), bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS) as deadline:
             with service.reading(deadline):
@@ -47,7 +48,7 @@ async def _read(request: web.Request) -> bytes:
                     data += chunk
                     if len(data) > limit:
                         raise too_large
-                    deadline.reschedule(clock() + BODY_SECONDS)
+                    put_off(deadline, BODY_SECONDS)
     except TimeoutError:
         if service.phase in (Phase.DRAINING, Phase.FAILED):
             raise ApiError("draining", "the worker is ending: it waits for no body") from None
