@@ -46,7 +46,7 @@ def _note_reason(request: web.Request, body: bytes) -> None:
     """Note why a worker refused a request, for its line."""
     with suppress(ValueError, LookupError, TypeError):
         error = json.loads(body)["error"]
-        if error["code"] in FAULTS:
+        if error["code"] in FAULTS and isinstance(error["param"], str | None):
             request[REASON] = Reason(error["code"], error["param"])
 
 
