@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -93,7 +94,10 @@ def serve(
         )
 
     options = ServerOptions(drain_timeout_seconds=drain_timeout, lifeline=lifeline)
-    work = serve_until_stopped(service, listening, load, lambda served: _announce(served, url), options)
+    _run_to_the_end(serve_until_stopped(service, listening, load, lambda served: _announce(served, url), options))
+
+
+def _run_to_the_end(work: Coroutine[None, None, int]) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(work)
     end_process(code)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from decodepool_cli import serve as serve_module
 from decodepool_worker.serving.service import Service
 
 from tests.cli.conftest import Call
@@ -193,3 +194,12 @@ def test_a_body_that_takes_a_minute_to_check_does_not_hold_the_end_up(tmp_path: 
                 assert process.wait(2) == 0
             finally:
                 process.kill()
+
+
+def test_a_reader_of_its_lines_that_leaves_ends_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Left:
+        def write(self, line: str) -> None:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Left())
+    serve_module._say("ready")
