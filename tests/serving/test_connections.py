@@ -84,11 +84,12 @@ def test_a_body_that_stands_still_is_408(hasty: Live) -> None:
     assert error(sent(hasty, HALF_BODY)) == (408, "request_timeout")
 
 
-def test_a_slow_body_that_comes_on_is_read(hasty: Live) -> None:
+def test_a_slow_body_that_comes_on_is_read(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "BODY_SECONDS", 3.0)  # ten pauses: a machine that stands still for two seconds passes
     data = b'{"text": "A B C"}'
-    raw = sent(hasty, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data))
+    raw = sent(live, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data))
     for byte in data:
-        time.sleep(0.05)
+        time.sleep(0.2)
         raw.sendall(bytes([byte]))
     status, body = answer(raw)
     assert (status, json.loads(body)["count"]) == (200, 5)
