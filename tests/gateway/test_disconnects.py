@@ -40,7 +40,7 @@ def test_a_client_that_leaves_frees_its_row(
     raw = send(pool, f"/v1/sessions/{session}/decode", {"temperature": 0, "stream": stream})
     until(lambda: pool.busy() == 1, 5)
     leave(raw)
-    assert until(lambda: pool.busy() == 0, 5) < 1
+    assert until(lambda: pool.busy() == 0, 5) < 3
     tokens = pool.get(f"/v1/sessions/{session}/tokens")["tokens"]
     assert len(tokens) < 4096
     assert pool.decode(session, max_tokens=4)["tokens"] == lone_tokens(tokens, 4)
@@ -55,7 +55,7 @@ def test_an_openai_client_that_leaves_takes_its_session_along(
     raw = send(pool, "/v1/completions", body)
     until(lambda: pool.busy() == 1, 5)
     leave(raw)
-    assert until(lambda: not pool.get("/v1/sessions")["data"], 5) < 1
+    assert until(lambda: not pool.get("/v1/sessions")["data"], 5) < 3
 
 
 def test_a_client_that_leaves_the_queue_makes_way(pool: PoolProcess) -> None:
@@ -66,7 +66,7 @@ def test_a_client_that_leaves_the_queue_makes_way(pool: PoolProcess) -> None:
     until(lambda: pool.metric("decodepool_pool_queued") == 3, 5)
     reset(waiting[0])
     waiting[1].close()
-    assert until(lambda: pool.metric("decodepool_pool_queued") == 1, 5) < 1
+    assert until(lambda: pool.metric("decodepool_pool_queued") == 1, 5) < 3
     pool.call("DELETE", f"/v1/sessions/{pool.get('/v1/sessions')['data'][0]['id']}")
     waiting[2].settimeout(10)
     assert waiting[2].recv(65536).startswith(b"HTTP/1.1 200")
@@ -90,4 +90,4 @@ def test_a_reader_that_stops_holds_nobody_up(pool: PoolProcess) -> None:
     streamed = pool.stream(quick, max_tokens=200)
     assert [event["data"]["token"] for event in streamed[:-1]] == lone_tokens(list(b"A B C"), 200)
     reset(raw)
-    assert until(lambda: pool.busy() == 0, 5) < 1
+    assert until(lambda: pool.busy() == 0, 5) < 3

@@ -48,7 +48,7 @@ def test_a_client_that_leaves_frees_its_row(slow: Live, stream: bool, leave: Cal
     raw = send(slow, f"/v1/sessions/{session}/decode", {"temperature": 0, "stream": stream})
     slow.until(lambda: slow.busy() == 1)
     leave(raw)
-    assert slow.until(lambda: slow.busy() == 0) < 1
+    assert slow.until(lambda: slow.busy() == 0) < 3
     tokens = slow.get(f"/v1/sessions/{session}/tokens")["tokens"]
     assert tokens == [*b"A B C", *lone_tokens(list(b"A B C"), len(tokens) - 5)]
     assert slow.decode(session, max_tokens=4)["tokens"] == lone_tokens(tokens, 4)
@@ -64,7 +64,7 @@ def test_a_client_that_leaves_during_a_long_prompt_is_noticed(
     raw = send(slow, f"/v1/sessions/{session}/decode", {"stream": stream})
     slow.until(lambda: slow.busy() == 1)
     leave(raw)
-    assert slow.until(lambda: slow.busy() == 0) < 1
+    assert slow.until(lambda: slow.busy() == 0) < 3
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
@@ -74,7 +74,7 @@ def test_an_openai_client_that_leaves_takes_its_sessions_along(slow: Live, n: in
     raw = send(slow, "/v1/completions", body)
     slow.until(lambda: slow.busy() == n)
     raw.close()
-    assert slow.until(lambda: slow.get("/v1/capacity")["sessions"]["active"] == 0) < 1
+    assert slow.until(lambda: slow.get("/v1/capacity")["sessions"]["active"] == 0) < 3
 
 
 def test_leaving_one_stream_leaves_the_others_alone(slow: Live) -> None:

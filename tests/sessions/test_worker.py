@@ -294,7 +294,7 @@ def test_stopping_ends_a_stream_that_waits_and_refuses_what_comes_after() -> Non
         assert await worker.stop()
         _, end = await reader
         assert (end.finish_reason, end.error) == ("error", "the worker is stopping")
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 3
         with pytest.raises(Draining, match="stopped"):
             await worker.create([1])
         stream.close()

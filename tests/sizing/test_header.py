@@ -71,7 +71,7 @@ def test_a_vocabulary_is_read_in_a_moment() -> None:
     reader = BytesReader(file)
     begin = perf_counter()
     header = read_header(reader)
-    assert perf_counter() - begin < 1.0  # 0.15 s on the machine this was written on
+    assert perf_counter() - begin < 3.0  # 0.15 s on the machine this was written on
     assert header.metadata["tokenizer.ggml.tokens"] == tuple(words)
     assert header.metadata["tokenizer.ggml.merges"] == tuple(merges)
     assert reader.calls < 12
