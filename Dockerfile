@@ -6,11 +6,12 @@
 # There is no `# syntax=` line: it would pull BuildKit's frontend, and what is used here is in BuildKit itself.
 ARG BASE=python:3.11-slim-bookworm
 
-# What builds: uv installs what uv.lock says, hatchling makes the project's wheel.
+# What builds: uv installs what uv.lock says, and waits a minute for a network that is away; hatchling makes the project's
+# wheel.
 FROM ${BASE} AS tools
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
-    UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 PYC_INVALIDATION_MODE=UNCHECKED_HASH HOME=/root \
+    UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_HTTP_RETRIES=6 PYC_INVALIDATION_MODE=UNCHECKED_HASH HOME=/root \
     PATH=/opt/tools/bin:/usr/local/bin:/usr/bin:/bin
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
     python3 -m venv /opt/tools && pip install --quiet uv==0.13.9 hatchling==1.33.0

@@ -9,6 +9,8 @@ WORKER_STAMP := $(VENV)/.synced-worker
 # uv makes the environment; where it is missing it goes into a small environment of its own, so nothing of the system's is touched.
 UV := $(shell command -v uv || echo .uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
+# A minute without a network, or a name server, fails no build.
+export UV_HTTP_RETRIES ?= 6
 
 .PHONY: help
 help: ## list these commands
