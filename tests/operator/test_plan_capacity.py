@@ -17,15 +17,17 @@ from decodepool_operator.planner.templates import merged_resources, refused_temp
 from decodepool_sizing.capacity import Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, cpu_memory, gpu_memory
 from decodepool_sizing.gpus import GPUS
-from decodepool_sizing.support import GPU_KV_TYPES
+from decodepool_sizing.support import GPU_KV_TYPES, GPU_VOCABULARY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operator.pools import facts, gpu_pool, observed, pool
+from tests.operator.pools import facts, gpu_pool, node, observed, pool
 from tests.operator.simulation import START
+from tests.sizing.models import llama_shape
 
 KNOWN = facts()
 MIB, GIB = 1 << 20, 1 << 30
+REPLICAS = "nvidia.com/gpu.replicas"
 
 
 def capacity(raw: Object) -> Capacity:
@@ -99,6 +101,40 @@ def test_what_cannot_be_is_refused_with_its_numbers(name: str) -> None:
     assert found.reason == reason
     assert "\n" not in found.message
     assert any(letter.isdigit() for letter in found.message)
+
+
+@pytest.mark.parametrize(
+    ("product", "kv_type", "refused"),
+    [
+        ("NVIDIA-L4", "f16", True),
+        ("NVIDIA-L4-SHARED", "f16", True),
+        ("NVIDIA-L4", "q8_0", False),
+        ("NVIDIA-H100-80GB-HBM3", "f16", False),
+        ("nobody's", "f16", False),
+    ],
+)
+@pytest.mark.parametrize("told", ["spec", "nodes"])
+def test_heads_that_attention_has_no_room_for_on_the_gpu_are_refused(
+    product: str, kv_type: str, refused: bool, told: str
+) -> None:
+    wide = replace(KNOWN, shape=llama_shape(256))
+    seen = node("n", {"nvidia.com/gpu.memory": "23034", "nvidia.com/gpu.product": product, REPLICAS: "2"})
+    accelerator = {"type": "nvidia", "memory": "22Gi", "product": product} if told == "spec" else {"type": "nvidia"}
+    raw = gpu_pool(kvType=kv_type, accelerator=accelerator)
+    found = find_capacity(read_pool(raw), wide, (seen,))
+    assert isinstance(found, Refused) == refused, found
+    if isinstance(found, Refused):
+        assert found.reason == "UnsupportedModel"
+        assert found.message.startswith(f"{product} (")
+        assert "heads of 256 dimensions as f16: attention shares " in found.message
+
+
+def test_a_vocabulary_that_no_gpu_draws_from_is_refused() -> None:
+    wide = replace(KNOWN, shape=replace(KNOWN.shape, vocabulary_size=GPU_VOCABULARY + 1))
+    found = find_capacity(read_pool(gpu_pool()), wide, ())
+    assert isinstance(found, Refused)
+    assert (found.reason, "a vocabulary of 262145" in found.message) == ("UnsupportedModel", True)
+    assert isinstance(find_capacity(read_pool(pool()), wide, ()), Capacity)
 
 
 def test_types_of_keys_and_values_are_refused_here_as_the_gpus_kernels_refuse_them() -> None:

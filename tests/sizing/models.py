@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from decodepool_sizing.header import Header
+from decodepool_sizing.shape import ModelShape, read_shape
 from decodepool_sizing.tensor_table import TensorInfo
 from decodepool_sizing.tensor_types import TensorType
 
@@ -34,6 +36,11 @@ def keys_of(blocks: int, width: int, heads: Any, kv_heads: Any, key_length: int 
     if key_length:
         keys |= {"attention.key_length": key_length, "attention.value_length": key_length}
     return keys | {name.replace("__", "."): value for name, value in more.items()}
+
+
+def llama_shape(head_dimensions: int, vocabulary: int = 1024) -> ModelShape:
+    shape = read_shape(header_of("llama", keys_of(2, 1024, 8, 4, head_dimensions)))
+    return replace(shape, vocabulary_size=vocabulary)
 
 
 def delta(key_heads: int, value_heads: int, state: int = 128) -> dict[str, Any]:

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from decodepool_sizing.kv import KVType
-from decodepool_sizing.shape import ModelShape, read_shape
 from decodepool_sizing.support import GPU_VOCABULARY, shape_refusals
 
-from tests.sizing.models import header_of, keys_of
-
-
-def shape_of(head_dimensions: int, vocabulary: int = 1024) -> ModelShape:
-    shape = read_shape(header_of("llama", keys_of(2, 1024, 8, 4, head_dimensions)))
-    return replace(shape, vocabulary_size=vocabulary)
+from tests.sizing.models import llama_shape
 
 
 @pytest.mark.parametrize(
@@ -36,7 +28,7 @@ def shape_of(head_dimensions: int, vocabulary: int = 1024) -> ModelShape:
 def test_heads_are_refused_where_attention_has_too_little_shared_memory(
     head_dimensions: int, kv_type: KVType, compute_capability: str | None, refused: bool
 ) -> None:
-    lines = shape_refusals(shape_of(head_dimensions), kv_type, compute_capability)
+    lines = shape_refusals(llama_shape(head_dimensions), kv_type, compute_capability)
     assert [line.startswith(f"heads of {head_dimensions} dimensions as {kv_type}: ") for line in lines] == [
         True
     ] * refused
@@ -44,6 +36,6 @@ def test_heads_are_refused_where_attention_has_too_little_shared_memory(
 
 @pytest.mark.parametrize("compute_capability", [None, "9.0"])
 def test_a_vocabulary_that_a_gpu_does_not_draw_from_is_refused(compute_capability: str | None) -> None:
-    assert shape_refusals(shape_of(64, GPU_VOCABULARY), KVType.F16, compute_capability) == []
-    (line,) = shape_refusals(shape_of(64, GPU_VOCABULARY + 1), KVType.F16, compute_capability)
+    assert shape_refusals(llama_shape(64, GPU_VOCABULARY), KVType.F16, compute_capability) == []
+    (line,) = shape_refusals(llama_shape(64, GPU_VOCABULARY + 1), KVType.F16, compute_capability)
     assert line == "a vocabulary of 262145: the engine draws tokens from up to 262144 on a GPU"

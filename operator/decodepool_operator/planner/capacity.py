@@ -12,10 +12,10 @@ from decodepool_sizing.facts import ModelFacts
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
-from decodepool_sizing.support import run_kv_types
+from decodepool_sizing.support import run_kv_types, shape_refusals
 from decodepool_sizing.workspace import STEP_ROWS
 
-from decodepool_operator.planner.devices import Device, Refused, find_device, resource_of
+from decodepool_operator.planner.devices import Device, Refused, capability_by_name, find_device, resource_of
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.quantities import amount
 from decodepool_operator.planner.state import Object
@@ -82,6 +82,8 @@ def _on_gpu(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> C
     device: Device | Refused = find_device(pool, seen)
     if isinstance(device, Refused):
         return device
+    if lines := shape_refusals(facts.shape, KVType(pool.spec.kv_type), capability_by_name(device.memory.name)):
+        return Refused("UnsupportedModel", f"{device.memory.name} ({device.told_by}): {lines[0]}")
     host_bytes = _template_memory(pool)
     return Capacity(
         plan=plan_capacity(_demand(pool, facts, pool.spec.sessions_per_worker), device.memory),

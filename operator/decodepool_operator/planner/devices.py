@@ -80,7 +80,7 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
             f"accelerator.count is {accelerator.count}: a worker runs on one device; more replicas use more",
         )
     product = accelerator.product or ""
-    if lines := gpu_refusals(_capability_by_name(product) or OLDEST_COMPUTE_CAPABILITY):
+    if lines := gpu_refusals(capability_by_name(product) or OLDEST_COMPUTE_CAPABILITY):
         return Refused("UnsupportedGPU", f"accelerator.product: {product}: {lines[0]}")
     offers = _offers(pool, seen or ())
     if offers.too_old and not offers.usable and not was_planned(pool):
@@ -154,10 +154,11 @@ def _capability(node: Object) -> str | None:
     product = here.get(nodes.PRODUCT_LABEL, "")
     if major.isdigit() and _old_product(product) is None:
         return f"{major}.{minor if minor.isdigit() else 0}"
-    return _capability_by_name(product)
+    return capability_by_name(product)
 
 
-def _capability_by_name(product: str) -> str | None:
+def capability_by_name(product: str) -> str | None:
+    """Return the compute capability of a GPU, or a slice of one, by its name; None where the name is not known."""
     known = _known(product)
     return _old_product(product) or (None if known is None else known.compute_capability)
 
