@@ -84,9 +84,15 @@ def test_a_worker_starts_with_the_kernels_of_its_image(bare_cluster: Cluster, st
     assert said(bare_cluster, strict, pod("kernels", "worker-cpu", command=command, env=cache)) == (0, "ready\n")
 
 
-def test_the_cuda_image_has_the_compiler_of_its_kernels(bare_cluster: Cluster, strict: str) -> None:
+@pytest.fixture(scope="module")
+def cuda_image(bare_cluster: Cluster) -> None:
+    """The image on the node. Tests run inside the cluster's network, where nothing can be fetched to build it."""
     with images.archive("worker-cuda") as archive:
         bare_cluster.load(archive)
+
+
+@pytest.mark.usefixtures("cuda_image")
+def test_the_cuda_image_has_the_compiler_of_its_kernels(bare_cluster: Cluster, strict: str) -> None:
     code, words = said(bare_cluster, strict, pod("nvrtc", "worker-cuda", command=["python", "-c", NVRTC_IS_THERE]))
     assert code == 0
     assert words.startswith("13 ")
