@@ -289,6 +289,27 @@ def test_a_url_is_fetched_before_with_its_digest_and_its_token() -> None:
     assert "initContainers" not in template(worker(with_source("pvc")))["spec"]
 
 
+@pytest.mark.parametrize("kind", sorted(FILES))
+def test_a_worker_asks_for_the_nodes_disk_where_it_fetches_to_it(kind: str) -> None:
+    requests = container(worker(with_source(kind), file_bytes=5 << 30))["resources"]["requests"]
+    assert requests.get("ephemeral-storage") == (str(6 << 30) if kind == "http" else None)
+
+
+def test_a_worker_that_fetches_to_a_claim_asks_for_no_disk() -> None:
+    raw = pool(model={"source": SOURCES["http"], "cache": {"size": "20Gi"}})
+    assert "ephemeral-storage" not in container(worker(raw))["resources"]["requests"]
+
+
+@pytest.mark.parametrize("part", ["limits", "requests"])
+def test_the_templates_disk_wins(part: str) -> None:
+    raw = {**with_source("http")}
+    raw["spec"]["template"] = {"resources": {part: {"ephemeral-storage": "3Gi"}}}
+    made = container(worker(raw, file_bytes=5 << 30))["resources"]
+    others = {"limits", "requests"} - {part}
+    assert made[part]["ephemeral-storage"] == "3Gi"
+    assert not any("ephemeral-storage" in made[other] for other in others)
+
+
 def test_a_cache_makes_room_for_the_next_model() -> None:
     for cache in (None, {"size": "20Gi"}):
         raw = pool(model={"source": SOURCES["http"], **({"cache": cache} if cache else {})})

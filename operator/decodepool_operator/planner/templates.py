@@ -68,6 +68,12 @@ def merged_resources(pool: Pool, own: Object) -> Object:
     return {**_beside_amounts(given), "limits": _ordered(limits), "requests": _ordered(requests)}
 
 
+def asks_for(pool: Pool, resource: str) -> bool:
+    """Say whether the template gives workers a resource, as a request or as a limit, which is a request too."""
+    given: Object = dict(pool.spec.template.resources or {}) if pool.spec.template else {}
+    return resource in {**_given(given, "limits"), **_given(given, "requests")}
+
+
 def gateway_resources(pool: Pool, own: Object) -> Object:
     """Return a gateway's resources: the spec's over the pool's own, which give way where a limit is below a request."""
     given: Object = dict(pool.spec.gateway.resources or {})

@@ -23,12 +23,15 @@ TOKEN_FOLDER = "/source"  # noqa: S105 - where a token is mounted
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model inside a pod. `path` is where containers with `mounts` find the file; `init` fetches it first."""
+    """A model inside a pod. `path` is where containers with `mounts` find the file; `init` fetches it first; `on_node`
+    says that it does so to the node's own disk.
+    """
 
     path: str
     volumes: tuple[Object, ...]
     mounts: tuple[Object, ...]
     init: tuple[Object, ...] = ()
+    on_node: bool = False
 
 
 def model_files(pool: Pool, images: Images, worker_image: str) -> ModelFiles:
@@ -106,7 +109,7 @@ def _fetched(pool: Pool, source: HTTPSource, images: Images, worker_image: str) 
         args.append(f"--bearer-file={TOKEN_FOLDER}/token")
     fetch = container("fetch", worker_image, images, args, volumeMounts=mounts, resources=FETCH_RESOURCES)
     served = ({"name": "models", "mountPath": MODELS_FOLDER, "readOnly": True},)
-    return ModelFiles(path, tuple(volumes), served, (fetch,))
+    return ModelFiles(path, tuple(volumes), served, (fetch,), on_node=pool.spec.model.cache is None)
 
 
 FETCH_RESOURCES: Object = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "256Mi"}}

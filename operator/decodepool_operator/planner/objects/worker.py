@@ -25,7 +25,7 @@ from decodepool_operator.planner.objects.common import (
 from decodepool_operator.planner.objects.model_files import ModelFiles, model_files
 from decodepool_operator.planner.pools import Pool, labels_of
 from decodepool_operator.planner.state import Images, Object
-from decodepool_operator.planner.templates import merged_resources
+from decodepool_operator.planner.templates import asks_for, merged_resources
 
 CONTAINER_NAME = "decodepool"
 CPU_REQUEST = "250m"
@@ -35,6 +35,10 @@ STARTUP_BYTES_PER_SECOND = 50_000_000
 """The slowest disk that a model is read from: a worker that takes longer, beside its own time, hangs."""
 
 STARTUP_PERIOD_SECONDS = 2
+
+DISK = "ephemeral-storage"
+SCRATCH_BYTES = 1 << 30
+"""Logs, which a kubelet turns over at 50 MiB a container, kernels compiled for the machine, what debugging writes."""
 
 
 def worker_deployment(pool: Pool, template: Object, *, replicas: int, unavailable: int) -> Object:
@@ -91,7 +95,7 @@ def worker_container(pool: Pool, capacity: Capacity, images: Images, files: Mode
         worker_arguments(pool, capacity, files.path),
         env=_environment(pool),
         ports=[{"name": PORT_NAME, "containerPort": WORKER_PORT, "protocol": "TCP"}],
-        resources=worker_resources(pool, capacity),
+        resources=worker_resources(pool, capacity, file_bytes if files.on_node else None),
         volumeMounts=mounts,
         startupProbe=deadly_probe(
             "/readyz",
@@ -132,10 +136,14 @@ def worker_image(pool: Pool, images: Images) -> str:
     return given or (images.worker if pool.kind == "cpu" else images.worker_cuda)
 
 
-def worker_resources(pool: Pool, capacity: Capacity) -> Object:
-    """Return what a worker's container asks for: memory that cannot be taken from it, and its device."""
+def worker_resources(pool: Pool, capacity: Capacity, fetched_bytes: int | None) -> Object:
+    """Return what a worker's container asks for: memory that cannot be taken from it, its device, and the node's disk
+    for a file that it fetches there: short of disk, a kubelet first evicts pods that use more than they asked for.
+    """
     own: Object = {"requests": {"cpu": CPU_REQUEST, "memory": str(capacity.pod_bytes)}, "limits": {}}
     own["limits"]["memory"] = str(capacity.pod_bytes)
+    if fetched_bytes is not None and not asks_for(pool, DISK):
+        own["requests"][DISK] = str(fetched_bytes + SCRATCH_BYTES)
     if capacity.resource is not None:
         own["limits"][capacity.resource] = own["requests"][capacity.resource] = str(pool.spec.accelerator.count)
     return merged_resources(pool, own)
