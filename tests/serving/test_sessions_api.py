@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +16,23 @@ def test_a_session_says_what_it_was_given(live: Live) -> None:
     assert (made["length"], made["context_tokens"], made["seed"]) == (2, 100, 2**64 - 1)
     assert made["system_fingerprint"] == "fp-bytes"
     assert live.get(f"/v1/sessions/{made['id']}")["id"] == made["id"]
+
+
+def test_a_session_says_when_it_was_last_used(live: Live) -> None:
+    session = live.create("A B C")
+
+    def told(name: str) -> Any:
+        (listed,) = (each for each in live.get("/v1/sessions")["data"] if each["id"] == session)
+        assert listed == live.get(f"/v1/sessions/{session}")
+        return listed[name]
+
+    live.until(lambda: told("state") == "idle")
+    first = told("last_used")
+    assert told("created") <= first <= time.time()
+    live.until(lambda: time.time() >= first + 1)
+    assert told("last_used") == first
+    live.decode(session, max_tokens=1)
+    assert told("last_used") > first
 
 
 def test_a_session_without_a_seed_is_told_which_it_got(live: Live) -> None:

@@ -228,3 +228,31 @@ def test_steps_are_counted(engine: CheckingEngine) -> None:
     totals = residence.stats().totals
     assert (totals.steps, totals.prefilled_tokens, totals.decoded_tokens) == (5, 100, 5)
     assert residence.stats().last_step == reports[-1]
+
+
+def test_a_session_tells_how_long_nobody_has_used_it() -> None:
+    now = [0.0]
+    residence = Residence(
+        CheckingEngine(page_count=24, slot_count=4), clock=lambda: now[0], context_tokens=256, sessions=4
+    )
+    session = residence.create(prompt(20), sampling=GREEDY).id
+
+    def unused_after(seconds: float) -> float:
+        now[0] += seconds
+        return residence.info(session).unused_seconds
+
+    assert unused_after(3) == 0, "it reads its prompt"
+    run(residence)
+    assert unused_after(5) == 5
+    residence.tokens(session)
+    assert unused_after(1) == 6, "to look at it is no use"
+    listener = Listener()
+    residence.decode(session, DecodeRequest(max_tokens=2), listener)
+    assert unused_after(7) == 0, "it decodes"
+    run(residence)
+    assert unused_after(2) == 2
+    residence.append(session, prompt(1))
+    run(residence)
+    assert unused_after(4) == 4
+    residence.fork(session)
+    assert unused_after(1) == 1

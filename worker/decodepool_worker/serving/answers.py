@@ -42,6 +42,9 @@ class SessionAnswer(Answer):
     parent: str | None = Field(description="The session it was forked from.")
     reused_tokens: int = Field(description="Tokens of the first prompt that kept pages already held.")
     created: int = Field(description="Unix seconds.")
+    last_used: int = Field(
+        description="Unix seconds: when it last was given tokens, decoded, stopped or forked; now, while it works."
+    )
     system_fingerprint: str = Field(description="Equal fingerprints, tokens and seeds mean equal bits.")
 
 

@@ -85,6 +85,7 @@ async def close_session(request: web.Request) -> web.Response:
 
 def session_answer(info: SessionInfo, served: Served) -> dict[str, Any]:
     """Describe a session."""
+    now = time.time()
     return {
         "id": info.id,
         "object": "session",
@@ -95,7 +96,8 @@ def session_answer(info: SessionInfo, served: Served) -> dict[str, Any]:
         "seed": info.seed,
         "parent": info.parent,
         "reused_tokens": info.reused_tokens,
-        "created": int(time.time() - info.age_seconds),
+        "created": int(now - info.age_seconds),
+        "last_used": int(now - info.unused_seconds),
         "system_fingerprint": served.fingerprint,
     }
 

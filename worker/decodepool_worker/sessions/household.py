@@ -51,6 +51,10 @@ class Household:
     def advance(self, session: Session, event: SessionEvent) -> None:
         """Change a session's state because somebody used it."""
         session.advance(event)
+        self.use(session)
+
+    def use(self, session: Session) -> None:
+        """Remember that somebody used a session just now."""
         session.used_at = self._clock()
 
     def stop(self, session: Session, reason: FinishReason, *, error: str | None = None) -> None:

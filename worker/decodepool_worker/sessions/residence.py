@@ -191,6 +191,7 @@ class Residence:
         at = require_fork(at, len(parent.tokens), seeds)
         chosen = [parent.seed if seed is None else seed_or_new(seed) for seed in seeds]
         self._household.require_room(parent.context_tokens, len(chosen))
+        self._household.use(parent)
         try:
             return [self._fork(parent, at, seed) for seed in chosen]
         except Exception as error:  # the engine's: everything else was checked

@@ -136,5 +136,5 @@ class SessionInfo:
             page_limit=session.place.table.limit,
             pages=tuple(session.place.table.pages),
             age_seconds=now - session.created_at,
-            unused_seconds=now - session.used_at,
+            unused_seconds=now - session.used_at if session.state is SessionState.IDLE else 0.0,
         )
