@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
 from decodepool_web.deadlines import put_off
 from decodepool_web.encodings import BodyReader
@@ -37,7 +36,7 @@ class Bodies:
     async def body(self, request: web.Request) -> AsyncIterator[bytes | None]:
         """Read a body and hold it for the time of the block; None where there is none.
 
-        Raises `ApiError`: `body_too_large`, `request_timeout`, `overloaded`, or `malformed_request` if it is cut short.
+        Raises `ApiError`: `body_too_large`, `request_timeout`, `overloaded`, or what `BodyReader` says of it.
         """
         if not request.body_exists:
             yield None
@@ -60,9 +59,6 @@ class Bodies:
                     put_off(deadline, BODY_SECONDS)
         except TimeoutError:
             raise ApiError("request_timeout", f"no more of the body came for {BODY_SECONDS:g} s") from None
-        except (web.RequestPayloadError, HttpProcessingError) as error:
-            message = f"the body cannot be read: {' '.join(str(error).split())[:200]}"
-            raise ApiError("malformed_request", message) from None
         return bytes(data)
 
     def _hold(self, request: web.Request, more_bytes: int) -> None:

@@ -156,6 +156,14 @@ def test_what_a_request_may_not_ask_for_is_refused_in_json(
     assert error(raw) == expected
 
 
+@pytest.mark.parametrize("chunk", [b"ZZ\r\n", b"3\r\n{}\r\n\r\n"], ids=["size", "end"])
+def test_a_chunk_that_is_none_is_refused(live: Live, chunk: bytes) -> None:
+    raw = sent(live, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+    time.sleep(0.1)  # so that the body's reader waits for it
+    raw.sendall(chunk)
+    assert error(raw) == (400, "malformed_request")
+
+
 def test_who_asks_first_is_told_to_go_on(live: Live) -> None:
     raw = sent(live, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 13\r\n\r\n")
     assert raw.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"

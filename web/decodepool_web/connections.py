@@ -150,6 +150,17 @@ class Connection(web.RequestHandler):
         self._connections.leave(self)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Take what has come. A body ends where no HTTP goes on: aiohttp would have its reader wait for more."""
+        super().data_received(data)
+        request = self._current_request
+        if request is None or request.content.is_eof() or not self._messages:
+            return
+        fault = getattr(self._messages[-1][0], "exc", None)  # of what is no request
+        if fault is not None:
+            request.content.set_exception(web.RequestPayloadError(str(fault)))
+            request.content.feed_eof()
+
     @property
     def is_sending(self) -> bool:
         """Whether the client has yet to take some of an answer."""

@@ -10,6 +10,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
 
 if TYPE_CHECKING:
@@ -41,7 +42,13 @@ class BodyReader:
         self._has_more = False
 
     async def read(self) -> bytes:
-        """Return the next piece; b"" after the last. Raises `RequestPayloadError` for what cannot be decoded."""
+        """Return the next piece; b"" after the last. Raises `ApiError` malformed_request for what cannot be read."""
+        try:
+            return await self._next()
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise _malformed(" ".join(str(error).split())[:200]) from None
+
+    async def _next(self) -> bytes:
         if self._encoding == "identity":
             return await self._content.readany()
         while self._has_more or (coming := await self._content.readany()):
@@ -49,7 +56,7 @@ class BodyReader:
             if piece:
                 return piece
         if self._stream is not None and not self._stream.eof:
-            raise web.RequestPayloadError(f"its {self._encoding} stream is cut short")
+            raise _malformed(f"its {self._encoding} stream is cut short")
         return b""
 
     def _decoded(self, coming: bytes) -> bytes:
@@ -57,12 +64,12 @@ class BodyReader:
         if self._stream is None or (self._stream.eof and coming):
             self._streams += 1
             if self._streams > MOST_STREAMS:
-                raise web.RequestPayloadError(f"it has more than {MOST_STREAMS} {self._encoding} streams")
+                raise _malformed(f"it has more than {MOST_STREAMS} {self._encoding} streams")
             self._stream = zlib.decompressobj(self._window_bits(coming))
         try:
             piece = self._stream.decompress(coming, PIECE_BYTES)
         except zlib.error as error:
-            raise web.RequestPayloadError(f"it is no {self._encoding} stream: {error}") from None
+            raise _malformed(f"it is no {self._encoding} stream: {error}") from None
         self._left = self._stream.unconsumed_tail or self._stream.unused_data
         self._has_more = bool(self._left) or (len(piece) == PIECE_BYTES and not self._stream.eof)
         return piece
@@ -71,3 +78,7 @@ class BodyReader:
         if self._encoding == "gzip":
             return 16 + zlib.MAX_WBITS
         return zlib.MAX_WBITS if head[0] % 16 == ZLIB_METHOD else -zlib.MAX_WBITS
+
+
+def _malformed(why: str) -> ApiError:
+    return ApiError("malformed_request", f"the body cannot be read: {why}")

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any, TypeVar
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from decodepool_sizing.api_errors import ApiError
 from decodepool_web.deadlines import put_off
 from decodepool_web.encodings import BodyReader
@@ -27,10 +26,7 @@ BODY_SECONDS = 60.0
 
 async def body_of(request: web.Request, model: type[B]) -> B:
     """Read and check a body; large ones are parsed off the event loop."""
-    try:
-        data = await _read(request)
-    except (web.RequestPayloadError, HttpProcessingError) as error:
-        raise ApiError("invalid_json", f"the body cannot be read: {' '.join(str(error).split())[:200]}") from None
+    data = await _read(request)
     return await service_of(request).offload.run(len(data), read_body, model, data)
 
 
