@@ -183,7 +183,7 @@ def test_a_slice_that_is_not_shared_is_planned_by_its_product_whatever_is_shared
     assert (device.memory.memory_bytes >> 20, device.told_by) == (9_728, "product")
 
 
-def planned(device: Device) -> Object:
+def status_of(device: Device) -> Object:
     """The status of a pool that was planned for a device."""
     told = f"{device.memory.name} ({device.told_by})"
     return {"plan": {"deviceBytes": device.memory.memory_bytes, "placement": device.placement, "device": told}}
@@ -193,10 +193,10 @@ def test_a_share_that_decided_a_plan_does_so_while_its_node_is_gone() -> None:
     shared, whole = node("a", {**A100, MEMORY: "81920", "nvidia.com/gpu.replicas": "4"}), node("b", A100)
     product = A100[PRODUCT]
     by_product = found([whole], product=product)
-    before = found([whole, shared], status=planned(by_product), product=product)
+    before = found([whole, shared], status=status_of(by_product), product=product)
     assert before.memory.memory_bytes >> 20 == 81_920 // 4
     for seen in ([whole], [], None):
-        assert found(seen, status=planned(before), product=product) == before
+        assert found(seen, status=status_of(before), product=product) == before
 
 
 UNTOLD: dict[str, tuple[Object, Object, str]] = {
@@ -345,10 +345,10 @@ def test_a_plan_outlives_the_last_gpu_that_serves_for_as_long_as_the_pool_asks_f
     accelerator: Object,
 ) -> None:
     before = found([LARGE], **accelerator)
-    after = found([T4], status=planned(before), **accelerator)
+    after = found([T4], status=status_of(before), **accelerator)
     assert (after.memory.memory_bytes, after.left_out) == (before.memory.memory_bytes, ("Tesla-T4",))
     only_old = {"nodeSelector": {"zone": "c"}}
-    assert found([LARGE, T4], only_old, planned(before), **accelerator).reason == "UnsupportedGPU"
+    assert found([LARGE, T4], only_old, status_of(before), **accelerator).reason == "UnsupportedGPU"
 
 
 def test_memory_that_the_spec_no_longer_says_is_not_taken_for_that_of_nodes() -> None:
