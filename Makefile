@@ -52,7 +52,7 @@ lint: $(STAMP) ## style, types, import contracts
 	$(RUN) lint-imports
 
 .PHONY: test
-test: check model ## everything; what fails fast comes first
+test: check model ## everything but test-soak; what fails fast comes first
 	$(RUN) pytest -m '(slow or model) and not cluster' -rs
 	@$(MAKE) --no-print-directory test-cluster
 
