@@ -85,7 +85,9 @@ def test_a_body_that_stands_still_is_408(hasty: Live) -> None:
 
 
 def test_a_slow_body_that_comes_on_is_read(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_SECONDS", 3.0)  # ten pauses: a machine that stands still for two seconds passes
+    monkeypatch.setattr(
+        requests, "BODY_SECONDS", 3.0
+    )  # fifteen pauses: a machine that stands still for two seconds passes
     data = b'{"text": "A B C"}'
     raw = sent(live, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data))
     for byte in data:
@@ -156,12 +158,41 @@ def test_what_a_request_may_not_ask_for_is_refused_in_json(
     assert error(raw) == expected
 
 
+CHUNKED = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", b"1\r\n{\r\n"], ids=["first", "second"])
 @pytest.mark.parametrize("chunk", [b"ZZ\r\n", b"3\r\n{}\r\n\r\n"], ids=["size", "end"])
-def test_a_chunk_that_is_none_is_refused(live: Live, chunk: bytes) -> None:
-    raw = sent(live, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-    time.sleep(0.1)  # so that the body's reader waits for it
-    raw.sendall(chunk)
-    assert error(raw) == (400, "malformed_request")
+@pytest.mark.parametrize("seconds", [0.0, 0.1])  # behind the header, and while the body's reader waits
+def test_a_chunk_that_is_none_is_refused_once(live: Live, begun: bytes, chunk: bytes, seconds: float) -> None:
+    with sent(live, CHUNKED + begun) as raw:
+        time.sleep(seconds)
+        raw.sendall(chunk)
+        told = all_of(raw)
+    assert told.count(b"HTTP/1.") == 1, told
+    assert b" 400 " in told.partition(b"\r\n")[0]
+    assert told.startswith(b"HTTP/1.0") or b"connection: close\r\n" in told.lower()
+    assert b'"code":"malformed_request"' in told
+
+
+def test_a_chunk_that_is_none_is_refused_behind_an_earlier_request(live: Live) -> None:
+    session, ask = live.create("A B C"), b'{"max_tokens": 40}'
+    head = b"POST /v1/sessions/%s/decode HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    live.gate.seconds = 0.02
+    with sent(live, head % (session.encode(), len(ask)) + ask + CHUNKED) as raw:
+        live.until(lambda: live.busy() == 1)
+        raw.sendall(b"ZZ\r\n")
+        told = all_of(raw)
+    assert [told.count(each) for each in (b"HTTP/1.", b" 200 OK\r\n", b" 400 Bad Request\r\n")] == [2, 1, 1], told
+
+
+def all_of(raw: socket.socket) -> bytes:
+    """Read until the other side closes."""
+    told = b""
+    with suppress(ConnectionResetError):
+        while piece := raw.recv(65536):
+            told += piece
+    return told
 
 
 def test_who_asks_first_is_told_to_go_on(live: Live) -> None:

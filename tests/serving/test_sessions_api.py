@@ -26,13 +26,13 @@ def test_a_session_says_when_it_was_last_used(live: Live) -> None:
         assert listed == live.get(f"/v1/sessions/{session}")
         return listed[name]
 
-    live.until(lambda: told("state") == "idle")
+    live.until(lambda: live.get(f"/v1/sessions/{session}")["state"] == "idle")
     first = told("last_used")
     assert told("created") <= first <= time.time()
-    live.until(lambda: time.time() >= first + 1)
-    assert told("last_used") == first
+    live.until(lambda: time.time() >= first + 3)
+    assert abs(told("last_used") - first) <= 1, "a second may end between two clocks"
     live.decode(session, max_tokens=1)
-    assert told("last_used") > first
+    assert told("last_used") > first + 1
 
 
 def test_a_session_without_a_seed_is_told_which_it_got(live: Live) -> None:

@@ -151,15 +151,9 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come. A body ends where no HTTP goes on: aiohttp would have its reader wait for more."""
+        """Take what has come."""
         super().data_received(data)
-        request = self._current_request
-        if request is None or request.content.is_eof() or not self._messages:
-            return
-        fault = getattr(self._messages[-1][0], "exc", None)  # of what is no request
-        if fault is not None:
-            request.content.set_exception(web.RequestPayloadError(str(fault)))
-            request.content.feed_eof()
+        self._end_broken_body()
 
     @property
     def is_sending(self) -> bool:
@@ -170,6 +164,7 @@ class Connection(web.RequestHandler):
         """Note that a request has come."""
         self._no_deadline()
         self._connections.work(self)
+        self._end_broken_body()  # the fault may have come before the request was taken up
 
     def end(self) -> None:
         """Note that its answer is made."""
@@ -197,6 +192,16 @@ class Connection(web.RequestHandler):
         answer = identity.refusal(fault)
         answer.force_close()
         return answer
+
+    def _end_broken_body(self) -> None:
+        """End a body where no HTTP goes on: aiohttp would have its reader wait for more."""
+        request = self._current_request
+        if request is None or request.content.is_eof() or not self._messages:
+            return
+        fault = getattr(self._messages[-1][0], "exc", None)  # of what is no request
+        if fault is not None:
+            request.content.set_exception(web.RequestPayloadError(getattr(fault, "message", str(fault))))
+            request.content.feed_eof()
 
     def _no_deadline(self) -> None:
         if self._deadline is not None:

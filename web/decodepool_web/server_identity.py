@@ -33,7 +33,10 @@ class ServerIdentity:
     def refusal(self, fault: ApiError, headers: Mapping[str, str] | None = None) -> web.Response:
         """Count a refusal, and return its answer: OpenAI's error object."""
         self.counters.refused.labels(fault.code).inc()
-        return json_answer(fault.body(), fault.status, {**fault.headers(), **(headers or {})})
+        answer = json_answer(fault.body(), fault.status, {**fault.headers(), **(headers or {})})
+        if fault.code == "malformed_request":
+            answer.force_close()  # nobody knows where a next request would begin
+        return answer
 
     def internal_error(self) -> ApiError:
         """Return what a fault that nobody foresaw is refused as."""

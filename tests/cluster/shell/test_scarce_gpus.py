@@ -158,13 +158,14 @@ def evicted(site: Site, pod: Object) -> bool:
 
 
 def test_a_smaller_gpu_that_comes_is_planned_for_and_its_going_changes_nothing(site: Site) -> None:
-    site.nodes.add("large", {GPU: 2}, discovered("NVIDIA-L40S", 46068))
-    site.make("chat")
+    site.nodes.add("large", {GPU: 3}, discovered("NVIDIA-L40S", 46068))
+    site.make("chat", replicas=3)
     site.wait_ready("chat")
     site.nodes.add("small", {GPU: 2}, discovered("NVIDIA-A10", 23028))
     until(lambda: site.status("chat")["plan"]["deviceBytes"] == 23028 << 20, "the plan for the smaller")
     site.wait_ready("chat")
     before = on_node(site, "large")
+    assert before, "the smaller has not room for all"
     site.nodes.alive.discard("small")
     site.plane.cluster.kubectl("delete", "node", "small")
     time.sleep(3)
