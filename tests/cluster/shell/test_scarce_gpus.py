@@ -133,11 +133,11 @@ def test_nodes_that_are_drained_give_up_one_worker_at_a_time(site: Site) -> None
         site.nodes.add(name, {GPU: 2}, discovered("NVIDIA-A10", 23028))
     site.make("chat", replicas=2, template={"topologySpreadConstraints": [SPREAD]})
     site.wait_ready("chat")
-    site.nodes.add("third", {GPU: 2}, discovered("NVIDIA-A10", 23028))
     site.plane.cluster.kubectl("cordon", "first", "second")
     first, second = (partial(evicted, site, pod) for pod in site.workers("chat"))
     assert first()
     assert not second(), "the budget holds the second while the first is missing"
+    site.nodes.add("third", {GPU: 2}, discovered("NVIDIA-A10", 23028))
     site.wait_ready("chat")
     until(second, "the second to be let go", 30)
     until(lambda: {pod["spec"].get("nodeName") for pod in site.workers("chat")} == {"third"}, "both to have moved")
