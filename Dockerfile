@@ -6,8 +6,8 @@
 # There is no `# syntax=` line: it would pull BuildKit's frontend, and what is used here is in BuildKit itself.
 ARG BASE=python:3.11-slim-bookworm
 
-# What builds: uv installs what uv.lock says, and tries for half a minute or more where the network is away; hatchling makes the project's
-# wheel.
+# What builds: uv installs what uv.lock says, asking up to six times more where the network is away; hatchling makes the
+# project's wheel.
 FROM ${BASE} AS tools
 ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \

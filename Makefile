@@ -9,7 +9,7 @@ WORKER_STAMP := $(VENV)/.synced-worker
 # uv makes the environment; where it is missing it goes into a small environment of its own, so nothing of the system's is touched.
 UV := $(shell command -v uv || echo .uv/bin/uv)
 RUN := $(UV) run --frozen --no-sync
-# A network, or a name server, that is away for half a minute fails no build; more is luck.
+# Asking so often again, uv outlasts a network or a name server that is away for a moment.
 export UV_HTTP_RETRIES ?= 6
 
 .PHONY: help

@@ -164,7 +164,9 @@ CHUNKED = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n
 @pytest.mark.parametrize("begun", [b"", b"1\r\n{\r\n"], ids=["first", "second"])
 @pytest.mark.parametrize("chunk", [b"ZZ\r\n", b"3\r\n{}\r\n\r\n"], ids=["size", "end"])
 @pytest.mark.parametrize("seconds", [0.0, 0.1])  # behind the header, and while the body's reader waits
-def test_a_chunk_that_is_none_is_refused_once(live: Live, begun: bytes, chunk: bytes, seconds: float) -> None:
+def test_a_chunk_that_is_none_is_refused_once(
+    live: Live, begun: bytes, chunk: bytes, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
     with sent(live, CHUNKED + begun) as raw:
         time.sleep(seconds)
         raw.sendall(chunk)
@@ -173,6 +175,7 @@ def test_a_chunk_that_is_none_is_refused_once(live: Live, begun: bytes, chunk: b
     assert b" 400 " in told.partition(b"\r\n")[0]
     assert told.startswith(b"HTTP/1.0") or b"connection: close\r\n" in told.lower()
     assert b'"code":"malformed_request"' in told
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_a_chunk_that_is_none_is_refused_behind_an_earlier_request(live: Live) -> None:
