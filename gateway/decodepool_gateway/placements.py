@@ -122,6 +122,6 @@ class Placements:
 
     def _refusal(self, why: str) -> ApiError:
         if not self.pool.admitting:
-            return ApiError("no_ready_worker", f"no worker of the pool takes sessions now: {why}")
+            return ApiError("no_ready_worker", f"no worker of the pool takes sessions now: {why}{self.pool.remedy}")
         capacity = sum(worker.capacity for worker in self.pool.admitting)
         return ApiError("no_free_session", f"all {capacity} places of the pool are taken: {why}")

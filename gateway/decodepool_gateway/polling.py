@@ -10,7 +10,7 @@ from typing import Any
 
 from decodepool_gateway.pool import Pool
 from decodepool_gateway.upstream import Upstream, WorkerFault
-from decodepool_gateway.workers import Worker, WorkerAddress
+from decodepool_gateway.workers import Worker, WorkerAddress, told_unmarked
 
 logger = logging.getLogger("decodepool.gateway")
 
@@ -62,17 +62,8 @@ class Poller:
             marked = worker.marks_sessions
             worker.reported(report, asked_at)
             if marked and not worker.marks_sessions:
-                _warn_unmarked(worker.address)
+                logger.warning("%s", told_unmarked(worker.address))
         self._pool.changed()
-
-
-def _warn_unmarked(address: WorkerAddress) -> None:
-    """Say why a worker gets no sessions, and the way out."""
-    logger.warning(
-        "worker %s does not mark its sessions for this name and gets none: start it with --worker-tag-of %s",
-        address.name,
-        address.uid,
-    )
 
 
 async def answers(upstream: Upstream, workers: Iterable[Worker], path: str) -> list[tuple[Worker, Any]]:

@@ -6,7 +6,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
-from decodepool_gateway.workers import Worker, WorkerAddress
+from decodepool_gateway.workers import Worker, WorkerAddress, told_unmarked
 
 REMEMBERED_WORKERS = 10_000
 """Of workers that are gone, so that their sessions' clients are told so."""
@@ -34,6 +34,12 @@ class Pool:
     def admitting(self) -> tuple[Worker, ...]:
         """Those that take new sessions, be there room or not."""
         return tuple(worker for worker in self._workers.values() if worker.admits)
+
+    @property
+    def remedy(self) -> str:
+        """What ends a sentence of no worker's taking sessions: what one lacks for that, where it is known."""
+        unmarked = next((worker for worker in self.workers if not worker.marks_sessions), None)
+        return "" if unmarked is None else f"; {told_unmarked(unmarked.address)}"
 
     def discovered(self, addresses: Iterable[WorkerAddress]) -> None:
         """Take what discovery knows now: all of it."""

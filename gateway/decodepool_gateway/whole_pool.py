@@ -87,8 +87,8 @@ async def metrics(request: web.Request) -> web.StreamResponse:
 
 def no_worker(gateway: Gateway) -> ApiError:
     """Return the refusal where no worker can answer."""
-    known = len(gateway.pool.workers)
-    return ApiError("no_ready_worker", f"pool {gateway.name} has no worker that answers; {known} are known")
+    known = f"{len(gateway.pool.workers)} are known{gateway.pool.remedy}"
+    return ApiError("no_ready_worker", f"pool {gateway.name} has no worker that takes requests; {known}")
 
 
 def summed(workers: Sequence[Worker]) -> dict[str, Any]:

@@ -32,6 +32,12 @@ class WorkerAddress:
         return worker_tag(self.uid)
 
 
+def told_unmarked(address: WorkerAddress) -> str:
+    """Say why a worker whose sessions would never be found gets none, and the way out."""
+    way_out = f"start it with --worker-tag-of {address.uid}"
+    return f"worker {address.name} does not mark its sessions for this name and gets none: {way_out}"
+
+
 @dataclass
 class Change:
     """A place taken (-1) or come free (1), and from when on the worker's reports count it."""

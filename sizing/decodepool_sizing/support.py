@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decodepool_sizing.devices import DeviceKind
 from decodepool_sizing.errors import BadModelFile, UnknownArchitecture
 from decodepool_sizing.expected import DENSE_PARTS, check_tensors
-from decodepool_sizing.gpus import cores_of
+from decodepool_sizing.gpus import GPUS, cores_of
 from decodepool_sizing.header import Header
 from decodepool_sizing.kv import PAGE_TOKENS, KVType
 from decodepool_sizing.layouts import BLOCK_INPUTS, FLOAT_BYTES, QUANT_LAYOUTS
@@ -62,6 +62,12 @@ def shape_refusals(shape: ModelShape, kv_type: KVType, compute_capability: str |
         there = f"a thread block of compute capability {compute_capability} has {cores.shared_bytes}"
         lines.append(f"heads of {width} dimensions as {kv_type}: attention shares {needed} bytes, {there}")
     return lines
+
+
+def refused_capabilities(shape: ModelShape, kv_type: KVType) -> tuple[str, ...]:
+    """Return the compute capabilities, of those that are known, on which the CUDA engine runs other models alone."""
+    known = sorted({gpu.compute_capability for gpu in GPUS}, key=float)
+    return tuple(each for each in known if not gpu_refusals(each) and shape_refusals(shape, kv_type, each))
 
 
 def attention_shared_bytes(head_dimensions: int, kv_type: KVType, compute_capability: str) -> int:

@@ -29,8 +29,10 @@ class LiveGateway(Client):
 
 
 @contextmanager
-def live_gateway(workers: Sequence[tuple[str, str]], limits: QueueLimits | None = None) -> Iterator[LiveGateway]:
-    """Run a gateway before workers, each a name and a URL; it is ready at first."""
+def live_gateway(
+    workers: Sequence[tuple[str, str]], limits: QueueLimits | None = None, *, ready: bool = True
+) -> Iterator[LiveGateway]:
+    """Run a gateway before workers, each a name and a URL; it is ready at first, where `ready` says that it will be."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="live-gateway")
     thread.start()
@@ -55,7 +57,7 @@ def live_gateway(workers: Sequence[tuple[str, str]], limits: QueueLimits | None 
     living = asyncio.run_coroutine_threadsafe(live(), loop)
     running = LiveGateway(f"http://127.0.0.1:{port}", port, run_on(loop, _result(started)), loop)
     try:
-        until(lambda: answers(running, "/readyz"), 10)
+        until(lambda: answers(running, "/readyz" if ready else "/healthz"), 10)
         yield running
     finally:
         loop.call_soon_threadsafe(ended.set)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decodepool_gateway.placements import QueueLimits
 from decodepool_sizing.log_lines import fields_of
 from decodepool_sizing.session_ids import tag_of, worker_tag
 
@@ -92,6 +93,29 @@ def test_a_worker_that_does_not_mark_its_sessions_gets_none_and_one_warning(
     assert warning.levelno == logging.WARNING
     assert "worker b does not mark its sessions for this name" in warning.getMessage()
     assert warning.getMessage().endswith("start it with --worker-tag-of b")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/sessions", {"prompt": "A"}),
+        ("POST", "/v1/completions", {"model": "bytes", "prompt": "A"}),
+        ("GET", "/v1/models", None),
+        ("GET", "/readyz", None),
+    ],
+)
+def test_before_workers_that_do_not_mark_their_sessions_a_refusal_says_how_to_start_them(
+    caplog: pytest.LogCaptureFixture, method: str, path: str, body: Any
+) -> None:
+    limits = QueueLimits(seconds=0.1)
+    with live_worker() as unmarked, live_gateway([("b", unmarked.url)], limits, ready=False) as gateway:
+        until(lambda: lines(caplog, "decodepool.gateway"), 10)
+        answer = gateway.call(method, path, body)
+    error = answer.json["error"]
+    assert (answer.status, error["code"]) == (503, "no_ready_worker")
+    assert error["message"].endswith(
+        "; worker b does not mark its sessions for this name and gets none: start it with --worker-tag-of b"
+    )
 
 
 def lines(caplog: pytest.LogCaptureFixture, logger: str) -> list[logging.LogRecord]:

@@ -16,6 +16,7 @@ from decodepool_operator.planner.state import Object
 from decodepool_operator.planner.templates import merged_resources, refused_template
 from decodepool_sizing.capacity import Demand, plan_capacity
 from decodepool_sizing.devices import PROCESS_BASE_BYTES, cpu_memory, gpu_memory
+from decodepool_sizing.facts import ModelFacts
 from decodepool_sizing.gpus import GPUS
 from decodepool_sizing.support import GPU_KV_TYPES, GPU_VOCABULARY
 from hypothesis import given, settings
@@ -125,8 +126,70 @@ def test_heads_that_attention_has_no_room_for_on_the_gpu_are_refused(
     assert isinstance(found, Refused) == refused, found
     if isinstance(found, Refused):
         assert found.reason == "UnsupportedModel"
-        assert found.message.startswith(f"{product} (")
-        assert "heads of 256 dimensions as f16: attention shares " in found.message
+        where = "accelerator.product: " if told == "spec" else "node n's "
+        assert f"{where}{product}: heads of 256 dimensions as f16: attention shares " in found.message
+
+
+WIDE = replace(KNOWN, shape=llama_shape(256))
+MEMORY, PRODUCT = "nvidia.com/gpu.memory", "nvidia.com/gpu.product"
+H100 = node("h100", {MEMORY: "81559", PRODUCT: "NVIDIA-H100-80GB-HBM3"})
+A100 = node("a100", {MEMORY: "40960", PRODUCT: "NVIDIA-A100-SXM4-40GB"})
+L40S = node("l40s", {MEMORY: "46068", PRODUCT: "NVIDIA-L40S"})
+L4 = node("l4", {MEMORY: "23034", PRODUCT: "NVIDIA-L4"})
+
+
+def on_nodes(
+    *seen: Object, known: ModelFacts = WIDE, before: Capacity | None = None, **spec: Any
+) -> Capacity | Refused:
+    raw = gpu_pool(**{"accelerator": {"type": "nvidia"}, **spec})
+    if before is not None:
+        last = {"deviceBytes": before.memory_bytes, "placement": before.placement, "device": before.device}
+        raw["status"] = {"plan": last}
+    return find_capacity(read_pool(raw), known, seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "accelerator", "mebibytes", "unfit"),
+    [
+        ([A100, L40S], {}, 40_960, ("NVIDIA-L40S",)),
+        ([H100, L4, L40S], {}, 81_559, ("NVIDIA-L4", "NVIDIA-L40S")),
+        ([L40S, H100], {"memory": "40Gi"}, 40_960, ("NVIDIA-L40S",)),
+        ([L4, H100], {"product": "NVIDIA-H100-80GB-HBM3"}, 81_559, ()),
+    ],
+)
+def test_a_model_is_planned_by_the_gpus_that_run_it_and_others_are_left_out(
+    seen: list[Object], accelerator: Object, mebibytes: int, unfit: tuple[str, ...]
+) -> None:
+    found = on_nodes(*seen, accelerator={"type": "nvidia", **accelerator})
+    assert isinstance(found, Capacity), found
+    assert (found.memory_bytes >> 20, found.unfit) == (mebibytes, unfit)
+    narrow = on_nodes(*seen, known=KNOWN, accelerator={"type": "nvidia", **accelerator})
+    assert isinstance(narrow, Capacity), narrow
+    assert narrow.unfit == ()
+
+
+def test_a_plan_outlives_the_last_gpu_that_runs_the_model_and_is_forgotten_where_it_was_for_one_that_does_not() -> None:
+    large, small = on_nodes(H100), on_nodes(L4, kvType="q8_0")
+    assert isinstance(large, Capacity)
+    assert isinstance(small, Capacity)
+    after = on_nodes(L4, before=large)
+    assert isinstance(after, Capacity), after
+    assert (after.memory_bytes, after.unfit) == (large.memory_bytes, ("NVIDIA-L4",))
+    beside = on_nodes(L4, H100, before=small)
+    assert isinstance(beside, Capacity), beside
+    assert beside.memory_bytes == large.memory_bytes
+    for seen, told in (([L4], small), ([L4], None), ([L4, L40S], None)):
+        refusal = on_nodes(*seen, before=told)
+        assert isinstance(refusal, Refused)
+        assert (refusal.reason, "node l4's NVIDIA-L4: heads of 256" in refusal.message) == ("UnsupportedModel", True)
+
+
+def test_a_last_plan_that_names_no_gpu_speaks_for_none_that_would_run_the_model() -> None:
+    """What runs on nodes that no label names would be rolled out to none."""
+    ada = {MEMORY: "23034", "nvidia.com/gpu.compute.major": "8", "nvidia.com/gpu.compute.minor": "9"}
+    before = on_nodes(node("n", ada), kvType="q8_0")
+    assert isinstance(before, Capacity)
+    assert isinstance(on_nodes(node("n", ada), before=before), Refused)
 
 
 def test_a_vocabulary_that_no_gpu_draws_from_is_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from decodepool_operator.planner.devices import Device, Refused, find_device
-from decodepool_operator.planner.nodes import OLD_PRODUCTS, admits, off_old_gpus, worker_affinity
+from decodepool_operator.planner.nodes import OLD_PRODUCTS, PRODUCTS, admits, off_gpus, worker_affinity
 from decodepool_operator.planner.pools import read_pool
 from decodepool_operator.planner.state import Object
 from decodepool_sizing.devices import ANY_CORES
@@ -23,11 +23,21 @@ GIB = 1 << 30
 SLICE = "nvidia.com/mig-1g.10gb"
 
 
+SHARES_LITTLE = ("8.6", "8.9", "12.0")
+"""Compute capabilities whose thread blocks have too little shared memory for heads of 256 dimensions in f16."""
+
+
 def found(
-    nodes: list[Object] | None, template: Object | None = None, status: Object | None = None, **accelerator: Any
+    nodes: list[Object] | None,
+    template: Object | None = None,
+    status: Object | None = None,
+    refused: tuple[str, ...] = (),
+    **accelerator: Any,
 ) -> Any:
     raw = gpu_pool(accelerator={"type": "nvidia", **accelerator}, template=template)
-    return find_device(read_pool({**raw, "status": status or {}}), None if nodes is None else tuple(nodes))
+    seen = None if nodes is None else tuple(nodes)
+    pool = read_pool({**raw, "status": status or {}})
+    return find_device(pool, seen, lambda capability: ["too wide"] if capability in refused else [])
 
 
 def mebibytes(nodes: list[Object], template: Object | None = None, **accelerator: Any) -> int:
@@ -391,17 +401,21 @@ def test_an_old_gpu_that_its_label_names_as_drivers_do_gets_no_worker_and_no_pla
     assert found([here]).reason == found([], product=product).reason == "UnsupportedGPU"
 
 
-@pytest.mark.parametrize("product", [None, "NVIDIA-H200", "NVIDIA-X1", "T4", "Tesla-T4", "Quadro-RTX-8000-SHARED"])
-@pytest.mark.parametrize("major", [None, "", "6", "7", "8", "9", "x"])
-@pytest.mark.parametrize("minor", [None, "", "0", "5", "x"])
+@pytest.mark.parametrize(
+    "product",
+    [None, "NVIDIA-H200", "NVIDIA-X1", "T4", "Tesla-T4", "Quadro-RTX-8000-SHARED", "NVIDIA-L4", "NVIDIA-A10G-SHARED"],
+)
+@pytest.mark.parametrize("major", [None, "", "6", "7", "8", "9", "12", "x"])
+@pytest.mark.parametrize("minor", [None, "", "0", "5", "6", "9", "x"])
+@pytest.mark.parametrize("refused", [(), SHARES_LITTLE], ids=["narrow", "wide"])
 def test_a_node_that_workers_are_kept_off_is_not_planned_with(
-    product: str | None, major: str | None, minor: str | None
+    product: str | None, major: str | None, minor: str | None, refused: tuple[str, ...]
 ) -> None:
     told = {PRODUCT: product, CAPABILITY_MAJOR: major, "nvidia.com/gpu.compute.minor": minor}
     here = node("here", {MEMORY: "16384", **{key: value for key, value in told.items() if value is not None}})
-    if not admits(worker_affinity(read_pool(gpu_pool())), here):
-        assert found([here]).reason == "UnsupportedGPU"
-        assert found([here, LARGE]).memory.memory_bytes >> 20 == 81_559
+    if not admits(worker_affinity(read_pool(gpu_pool()), refused), here):
+        assert found([here], refused=refused).reason in ("UnsupportedGPU", "UnsupportedModel")
+        assert found([here, LARGE], refused=refused).memory.memory_bytes >> 20 == 81_559
 
 
 OFF = {
@@ -431,6 +445,46 @@ def test_workers_are_kept_off_gpus_that_are_too_old_whatever_the_template_asks(t
     assert [case for case, labels in ON.items() if admits(affinity, node("n", labels))] == list(ON)
 
 
+ADA = {CAPABILITY_MAJOR: "8", "nvidia.com/gpu.compute.minor": "9"}
+TOO_NARROW = {
+    "Ada by its capability": ADA,
+    "Ampere by its capability": {**ADA, "nvidia.com/gpu.compute.minor": "6"},
+    "Blackwell by its capability": {CAPABILITY_MAJOR: "12", "nvidia.com/gpu.compute.minor": "0"},
+    "the product alone": {PRODUCT: "NVIDIA-L40S"},
+    "a shared one": {PRODUCT: "NVIDIA-L4-SHARED"},
+    "both": {**ADA, PRODUCT: "NVIDIA-L4"},
+}
+
+
+@pytest.mark.parametrize("template", AFFINITIES.values(), ids=AFFINITIES)
+def test_workers_are_kept_off_gpus_that_do_not_run_the_model_and_off_no_other(template: Object | None) -> None:
+    pool = read_pool(gpu_pool(template=template))
+    wide, narrow = worker_affinity(pool, SHARES_LITTLE), worker_affinity(pool)
+    for labels in (*OFF.values(), *TOO_NARROW.values()):
+        assert not admits(wide, node("n", labels)), labels
+    for labels in ON.values():
+        assert admits(wide, node("n", labels)), labels
+    for labels in TOO_NARROW.values():
+        assert admits(narrow, node("n", labels)), labels
+
+
+@pytest.mark.parametrize("ending", ["", "-SHARED"])
+@pytest.mark.parametrize("name", sorted(set(PRODUCTS) - set(OLD_PRODUCTS)))
+def test_a_gpu_that_its_label_names_as_drivers_do_is_kept_away_and_left_out(name: str, ending: str) -> None:
+    here = node("n", {MEMORY: "32768", PRODUCT: name + ending})
+    assert not admits(worker_affinity(read_pool(gpu_pool()), SHARES_LITTLE), here)
+    assert found([here, LARGE], refused=SHARES_LITTLE).unfit == (name + ending,)
+    assert found([here], refused=SHARES_LITTLE).reason == "UnsupportedModel"
+    assert found([here, LARGE]).unfit == ()
+
+
+def test_of_every_gpu_that_is_known_to_share_little_the_product_is_kept_away() -> None:
+    rows = {name: gpu for name in PRODUCTS if (gpu := row(name)) is not None}
+    named = {gpu.name for gpu in rows.values()}
+    assert {gpu.name for gpu in GPUS if gpu.compute_capability in SHARES_LITTLE} <= named
+    assert {name: gpu.compute_capability for name, gpu in rows.items()}.items() <= PRODUCTS.items()
+
+
 def test_an_affinity_keeps_all_that_it_says_beside() -> None:
     empty: Object = {"matchExpressions": [], "matchFields": []}
     given: Object = {
@@ -440,7 +494,8 @@ def test_an_affinity_keeps_all_that_it_says_beside() -> None:
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [empty]},
         },
     }
-    assert off_old_gpus(given) == given, "a term that admits no node goes on admitting none"
+    assert off_gpus(given) == given, "a term that admits no node goes on admitting none"
+    assert not admits(off_gpus(given, SHARES_LITTLE), node("n"))
 
 
 def test_workers_on_cpus_have_the_templates_affinity_and_no_more() -> None:

@@ -9,6 +9,7 @@ import pytest
 from decodepool_operator import times
 from decodepool_operator.planner.plan import plan
 from decodepool_operator.planner.state import Object
+from decodepool_sizing.facts import ModelFacts
 
 from tests.operator.lives import TOO_LITTLE, names, ready, require, rolls
 from tests.operator.pools import (
@@ -23,8 +24,13 @@ from tests.operator.pools import (
     workers_that,
 )
 from tests.operator.simulation import START, Cluster, Fate, well
+from tests.sizing.models import llama_shape
 
 TESLA_T4 = {"nvidia.com/gpu.memory": "15360", "nvidia.com/gpu.product": "Tesla-T4"}
+L4 = {"nvidia.com/gpu.memory": "23034", "nvidia.com/gpu.product": "NVIDIA-L4"}
+H100 = {"nvidia.com/gpu.memory": "81559", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+WIDE = replace(facts(), shape=llama_shape(256))
+"""A model whose heads an L4 has too little shared memory for, in f16."""
 
 
 def test_a_pool_comes_up_and_says_what_it_holds() -> None:
@@ -364,17 +370,66 @@ def test_a_node_with_a_gpu_too_old_for_the_engine_gets_no_worker_and_what_runs_h
     assert ready(here) == ("True", "AllWorkersReady")
 
 
-def test_a_worker_that_crashes_where_an_old_gpu_had_no_labels_yet_is_made_elsewhere_once_it_has() -> None:
+def wide_pool(*nodes: Object, **spec: object) -> Cluster:
+    here = Cluster(gpu_pool(**{"accelerator": {"type": "nvidia"}, **spec}), nodes=list(nodes))
+    here.resolution = resolved(here.pool, WIDE)
+    here.settle()
+    return here
+
+
+def test_a_node_whose_gpu_does_not_run_the_model_gets_no_worker_and_what_runs_grows_beside_it() -> None:
+    here = wide_pool(node("large", H100))
+    running, before, events = names(here.ready_workers()), here.status, len(here.events)
+    assert ready(here) == ("True", "AllWorkersReady")
+    small = node("a-before-all-others", L4, gpus=4)
+    here.nodes.append(small)
+    here.settle()
+    assert names(here.ready_workers()) == running
+    assert here.condition("CapacityPlanned")["message"].endswith(
+        "; nodes with NVIDIA-L4 are left out: the engine does not run this model on them"
+    )
+    assert without_messages(here.status) == without_messages(before)
+    assert len(here.events) == events
+    here.edit(lambda spec: spec.update(replicas=2))
+    here.settle()
+    assert here.condition("WaitingForGPU")["reason"] == "Unschedulable"
+    here.nodes.append(node("larger", H100))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert {pod["metadata"]["node"] for pod in here.workers()} == {"large", "larger"}
+    here.nodes = [small]
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady"), "nodes that are gone may come back"
+
+
+def test_where_no_node_runs_the_model_as_the_spec_has_it_now_what_runs_is_left_alone() -> None:
+    here = wide_pool(node("small", L4, gpus=2), kvType="q8_0")
+    running = names(here.ready_workers())
+    assert ready(here) == ("True", "AllWorkersReady")
+    here.edit(lambda spec: spec.update(kvType="f16"))
+    here.settle()
+    assert (names(here.ready_workers()), ready(here)) == (running, ("False", "UnsupportedModel"))
+    assert "node small's NVIDIA-L4: heads of 256" in here.condition("CapacityPlanned")["message"]
+    here.nodes.append(node("large", H100))
+    here.settle()
+    assert ready(here) == ("True", "AllWorkersReady")
+    assert {pod["metadata"]["node"] for pod in here.workers()} == {"large"}
+    assert here.status["plan"]["deviceBytes"] == 81_559 << 20
+
+
+@pytest.mark.parametrize(("labels", "known"), [(TESLA_T4, facts()), (L4, WIDE)], ids=["old", "too little shared"])
+def test_a_worker_that_crashes_where_a_gpu_had_no_labels_yet_is_made_elsewhere_once_it_has(
+    labels: dict[str, str], known: ModelFacts
+) -> None:
     def fate(pod: Object) -> Fate:
-        is_old = pod["metadata"]["node"] == "old"
-        return Fate(crashes="compute capability 7.5: the CUDA engine runs on 8.0 and later ones") if is_old else Fate()
+        return Fate(crashes="the CUDA engine does not run here") if pod["metadata"]["node"] == "old" else Fate()
 
     here = Cluster(gpu_pool(replicas=2), nodes=[node("new"), node("old")], fate=fate)
-    here.resolution = resolved(here.pool)
+    here.resolution = resolved(here.pool, known)
     here.run(30)
     (serving,), made = names(here.ready_workers()), here.made_pods
     assert here.condition("WorkersAvailable")["status"] == "True"
-    here.nodes = [node("new"), node("old", TESLA_T4)]
+    here.nodes = [node("new"), node("old", labels)]
     here.settle()
     assert {pod["metadata"].get("node") for pod in here.workers()} == {"new", None}
     assert here.condition("WaitingForGPU")["reason"] == "Unschedulable"

@@ -9,9 +9,11 @@ from decodepool_operator.planner.nodes import admits
 from decodepool_operator.planner.resolution import source_key
 from decodepool_operator.planner.state import Object
 from decodepool_operator.webhook.injection import DRAIN_SECONDS, Denied, Injected, inject
+from decodepool_sizing.facts import ModelFacts
 
 from tests.operator.pools import facts, gpu_pool, host_path_pool, node, pool
 from tests.operator.simulation import IMAGES
+from tests.sizing.models import llama_shape
 
 
 def app(**spec: Any) -> Object:
@@ -20,9 +22,9 @@ def app(**spec: Any) -> Object:
     return {"metadata": {"labels": {"decodepool.dev/sidecar-of": "chat"}}, "spec": {**base, **spec}}
 
 
-def known(raw: Object) -> Object:
+def known(raw: Object, model: ModelFacts | None = None) -> Object:
     """A pool whose model has been read."""
-    return {**raw, "status": {"model": {"source": source_key(raw), "facts": facts().to_json()}}}
+    return {**raw, "status": {"model": {"source": source_key(raw), "facts": (model or facts()).to_json()}}}
 
 
 def injected(pod: Object, raw: Object | None = None) -> Object:
@@ -215,3 +217,10 @@ def test_the_pod_is_kept_off_gpus_that_are_too_old_beside_what_it_asks_itself(zo
     assert admits(made, node("new", here))
     assert not admits(made, node("old", {**here, "nvidia.com/gpu.compute.major": "7"}))
     assert admits(made, node("elsewhere", {})) is (zone is None)
+
+
+def test_the_pod_is_kept_off_gpus_that_do_not_run_the_model() -> None:
+    wide = replace(facts(), shape=llama_shape(256))
+    made = injected(app(), known(gpu_pool(), wide))["spec"]["affinity"]
+    assert admits(made, node("large", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}))
+    assert not admits(made, node("small", {"nvidia.com/gpu.product": "NVIDIA-L4"}))

@@ -142,8 +142,10 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("model", "data", "code", "param"),
     [
-        (CreateSession, "{}", "invalid_value", None),
-        (CreateSession, "", "invalid_value", None),
+        (CreateSession, "{}", "missing_field", "tokens"),
+        (CreateSession, "", "missing_field", "tokens"),
+        (CreateSession, '{"tokens": null, "seed": 1}', "missing_field", "tokens"),
+        (AppendTokens, '{"parse_special": true}', "missing_field", "tokens"),
         (CreateSession, '{"tokens": [1], "prompt": "x"}', "invalid_value", None),
         (CreateSession, '{"tokens": []}', "invalid_value", "tokens"),
         (CreateSession, '{"prompt": ""}', "invalid_value", "prompt"),
@@ -186,6 +188,10 @@ def test_a_refusal_names_the_field(model: type[Body], data: str, code: str, para
     fault = refusal(model, data)
     assert (fault.code, fault.param) == (code, param)
     assert param is None or fault.message.startswith(param)
+
+
+def test_where_none_of_several_fields_is_given_all_are_told() -> None:
+    assert refusal(CreateSession, "{}").message == "tokens: give exactly one of tokens, prompt, messages"
 
 
 @pytest.mark.parametrize(

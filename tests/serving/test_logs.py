@@ -24,13 +24,14 @@ def test_requests_are_logged_without_ids_and_keys(live: Live, caplog: pytest.Log
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({}, {"code": "invalid_value"}),
+        ({"prompt": "x", "tokens": [1]}, {"code": "invalid_value"}),
+        ({}, {"code": "missing_field", "param": "tokens"}),
         ({"prompt": "x", "secret": 1}, {"code": "unknown_field", "param": "secret"}),
         ({"prompt": "x", "temperature": "secret"}, {"code": "invalid_value", "param": "temperature"}),
         ({"prompt": "x", "logit_bias": {"987654": 1}}, {"code": "invalid_value", "param": "logit_bias"}),
         ({"prompt": "x", "a secret\nline": 1}, {"code": "unknown_field"}),
     ],
-    ids=["no field", "unknown", "wrong", "keyed by value", "no name"],
+    ids=["no field", "missing", "unknown", "wrong", "keyed by value", "no name"],
 )
 def test_a_refusals_line_has_its_code_and_field_and_no_value(
     live: Live, caplog: pytest.LogCaptureFixture, body: dict[str, Any], reason: dict[str, str]

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.serving.byte_model import NAN_TOKEN, lone_tokens
+from tests.serving.byte_model import MATRIX_ROWS, NAN_TOKEN, lone_tokens
 from tests.serving.live_server import Live
 
 MESSAGES: Any = [{"role": "user", "content": "Go on: A B C"}]
@@ -179,6 +179,22 @@ def test_errors_are_the_clients_own(
     fault: Any = caught.value.body
     assert fault["param"] == param
     assert set(fault) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ([MATRIX_ROWS], "prompt.0"),
+        ([65, 2**31 - 1], "prompt.1"),
+        ([[65], [65, 66, MATRIX_ROWS]], "prompt.1.2"),
+        ("", "prompt"),
+        (["A", ""], "prompt.1"),
+    ],
+)
+def test_a_fault_of_a_prompt_is_told_by_its_place_in_the_body(live: Live, prompt: Any, param: str) -> None:
+    fault = live.post("/v1/completions", {"model": "bytes", "prompt": prompt}, 400)["error"]
+    assert (fault["code"], fault["param"]) == ("invalid_value", param)
+    assert fault["message"].startswith(f"{param}: ")
 
 
 def test_a_full_worker_is_a_rate_limit(live: Live, client: openai.OpenAI) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from decodepool_sizing.kv import KVType
-from decodepool_sizing.support import GPU_VOCABULARY, shape_refusals
+from decodepool_sizing.support import GPU_VOCABULARY, refused_capabilities, shape_refusals
 
 from tests.sizing.models import llama_shape
 
@@ -39,3 +39,18 @@ def test_a_vocabulary_that_a_gpu_does_not_draw_from_is_refused(compute_capabilit
     assert shape_refusals(llama_shape(64, GPU_VOCABULARY), KVType.F16, compute_capability) == []
     (line,) = shape_refusals(llama_shape(64, GPU_VOCABULARY + 1), KVType.F16, compute_capability)
     assert line == "a vocabulary of 262145: the engine draws tokens from up to 262144 on a GPU"
+
+
+@pytest.mark.parametrize(
+    ("head_dimensions", "kv_type", "refused"),
+    [
+        (128, KVType.F16, ()),
+        (224, KVType.F16, ("12.0",)),
+        (256, KVType.F16, ("8.6", "8.9", "12.0")),
+        (256, KVType.Q8_0, ()),
+    ],
+)
+def test_the_capabilities_that_do_not_run_a_model_are_those_of_gpus_that_are_known_and_not_too_old(
+    head_dimensions: int, kv_type: KVType, refused: tuple[str, ...]
+) -> None:
+    assert refused_capabilities(llama_shape(head_dimensions), kv_type) == refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from decodepool_sizing.capacity import CapacityPlan, Demand, plan_capacity
@@ -12,10 +13,10 @@ from decodepool_sizing.facts import ModelFacts
 from decodepool_sizing.kv import KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.session_bytes import kv_types
-from decodepool_sizing.support import run_kv_types, shape_refusals
+from decodepool_sizing.support import refused_capabilities, run_kv_types, shape_refusals
 from decodepool_sizing.workspace import STEP_ROWS
 
-from decodepool_operator.planner.devices import Device, Refused, capability_by_name, find_device, resource_of
+from decodepool_operator.planner.devices import Device, Refused, find_device, resource_of
 from decodepool_operator.planner.pools import Pool
 from decodepool_operator.planner.quantities import amount
 from decodepool_operator.planner.state import Object
@@ -34,8 +35,8 @@ MEBIBYTE = 1 << 20
 class Capacity:
     """A plan that fits. `memory_bytes` is what a worker is told to use; `pod_bytes`, its pod's request and limit.
 
-    `resource` is what it asks Kubernetes for, None on CPUs; `device` is for people. `placement` and `left_out` as in
-    `Device`.
+    `resource` is what it asks Kubernetes for, None on CPUs; `device` is for people. `placement`, `left_out` and `unfit`
+    as in `Device`. `refused`: the compute capabilities on which the engine does not run the model.
     """
 
     plan: CapacityPlan
@@ -45,6 +46,8 @@ class Capacity:
     device: str
     placement: str | None = None
     left_out: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def planned_for(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:
@@ -79,11 +82,10 @@ def find_capacity(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None
 
 
 def _on_gpu(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> Capacity | Refused:
-    device: Device | Refused = find_device(pool, seen)
+    kv_type = KVType(pool.spec.kv_type)
+    device: Device | Refused = find_device(pool, seen, partial(shape_refusals, facts.shape, kv_type))
     if isinstance(device, Refused):
         return device
-    if lines := shape_refusals(facts.shape, KVType(pool.spec.kv_type), capability_by_name(device.memory.name)):
-        return Refused("UnsupportedModel", f"{device.memory.name} ({device.told_by}): {lines[0]}")
     host_bytes = _template_memory(pool)
     return Capacity(
         plan=plan_capacity(_demand(pool, facts, pool.spec.sessions_per_worker), device.memory),
@@ -93,6 +95,8 @@ def _on_gpu(pool: Pool, facts: ModelFacts, seen: tuple[Object, ...] | None) -> C
         device=f"{device.memory.name} ({device.told_by})",
         placement=device.placement,
         left_out=device.left_out,
+        unfit=device.unfit,
+        refused=refused_capabilities(facts.shape, kv_type),
     )
 
 

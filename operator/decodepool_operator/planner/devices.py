@@ -5,6 +5,7 @@ whether the engine runs on it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from decodepool_sizing.devices import ANY_CORES, DeviceMemory, gpu_memory
@@ -38,20 +39,26 @@ class Refused:
     message: str
 
 
+ModelRefusals = Callable[[str | None], list[str]]
+"""Why the engine would not run the pool's model on a GPU, by its compute capability, None where that is not known."""
+
+
 @dataclass(frozen=True)
 class Device:
-    """A GPU, or a slice of one, to plan for. `placement` names what decides which nodes are looked at. `left_out`: the
-    products of nodes that the pool would admit, were their GPUs not too old for the engine.
+    """A GPU, or a slice of one, to plan for. `placement` names what decides which nodes are looked at. The products of
+    nodes that the pool would admit, were it not for their GPUs: `left_out` are too old for the engine, `unfit` do not
+    run the model.
     """
 
     memory: DeviceMemory
     told_by: str
     placement: str
     left_out: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, order=True)
-class _TooOld:
+class _Unusable:
     node: str
     product: str
     why: str
@@ -63,7 +70,8 @@ class _Offers:
 
     admitted: int
     usable: list[Object]
-    too_old: list[_TooOld]
+    too_old: list[_Unusable]
+    unfit: list[_Unusable]
 
 
 def resource_of(pool: Pool) -> str:
@@ -71,8 +79,8 @@ def resource_of(pool: Pool) -> str:
     return pool.spec.accelerator.resource or WHOLE_GPU
 
 
-def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused:
-    """Return the GPU to plan for: the smallest of those that the pool's workers may be put on."""
+def find_device(pool: Pool, seen: tuple[Object, ...] | None, refusals: ModelRefusals) -> Device | Refused:
+    """Return the GPU to plan for: the smallest of those that the pool's workers may be put on and run the model on."""
     accelerator = pool.spec.accelerator
     if accelerator.count != 1:
         return Refused(
@@ -80,17 +88,23 @@ def find_device(pool: Pool, seen: tuple[Object, ...] | None) -> Device | Refused
             f"accelerator.count is {accelerator.count}: a worker runs on one device; more replicas use more",
         )
     product = accelerator.product or ""
-    if lines := gpu_refusals(capability_by_name(product) or OLDEST_COMPUTE_CAPABILITY):
-        return Refused("UnsupportedGPU", f"accelerator.product: {product}: {lines[0]}")
-    offers = _offers(pool, seen or ())
-    if offers.too_old and not offers.usable and not was_planned(pool):
-        return _nothing_but_old(offers.too_old)
-    found = _told(pool, offers) or _by_nodes(pool, seen, offers)
-    left_out = tuple(sorted({each.product for each in offers.too_old}))
-    return replace(found, left_out=left_out) if isinstance(found, Device) else found
+    capability, asked = capability_by_name(product), f"accelerator.product: {product}: " if product else ""
+    if lines := gpu_refusals(capability or OLDEST_COMPUTE_CAPABILITY):
+        return Refused("UnsupportedGPU", f"{asked}{lines[0]}")
+    if lines := refusals(capability):
+        return Refused("UnsupportedModel", f"{asked}{lines[0]}")
+    offers, kept = _offers(pool, seen or (), refusals), _remembered(pool, refusals)
+    found = _none_usable(pool, offers, kept) or _told(pool, offers, kept) or _by_nodes(pool, seen, offers, kept)
+    if isinstance(found, Refused):
+        return found
+    return replace(found, left_out=_products(offers.too_old), unfit=_products(offers.unfit))
 
 
-def _told(pool: Pool, offers: _Offers) -> Device | None:
+def _products(nodes_of: list[_Unusable]) -> tuple[str, ...]:
+    return tuple(sorted({each.product for each in nodes_of}))
+
+
+def _told(pool: Pool, offers: _Offers, kept: Device | None) -> Device | None:
     """Return the GPU whose memory the spec says, or its product; None where nodes have to: what is shared out by its
     name, or by the labels of a node that offers it or did when the last plan was made, is never all of what it names.
     """
@@ -99,7 +113,7 @@ def _told(pool: Pool, offers: _Offers) -> Device | None:
     if accelerator.memory is not None:
         return Device(_memory(pool, accelerator.memory, product or resource), "spec", _placement(pool))
     shared = any((_sharers(node, resource) or 0) > 1 for node in offers.usable)
-    if shared or _shared_name(pool) or _remembered(pool):
+    if shared or _shared_name(pool) or kept:
         return None
     by_name = _by_product(product, resource)
     return Device(by_name, "product", _placement(pool)) if by_name else None
@@ -123,26 +137,41 @@ def _memory(pool: Pool, memory_bytes: int, name: str) -> DeviceMemory:
     return gpu_memory(memory_bytes, name, ANY_CORES if known is None else cores_of(known.compute_capability))
 
 
-def _offers(pool: Pool, seen: tuple[Object, ...]) -> _Offers:
-    """Tell nodes with GPUs that the engine may run on from those whose labels say that it does not: whatever memory is
-    told of such a GPU, a worker would end at its start.
+def _offers(pool: Pool, seen: tuple[Object, ...], refusals: ModelRefusals) -> _Offers:
+    """Tell nodes with GPUs that the engine may run the model on from those whose labels say that it does not: whatever
+    memory is told of such a GPU, a worker would end at its start.
     """
     resource = resource_of(pool)
     admitted = nodes.admitted(pool, seen)
-    having = [node for node in admitted if nodes.offered(node, resource)]
-    refusals = [(node, gpu_refusals(_capability(node) or OLDEST_COMPUTE_CAPABILITY)) for node in having]
-    return _Offers(
-        len(admitted),
-        [node for node, lines in refusals if not lines],
-        [_TooOld(str(node["metadata"]["name"]), _name(node, resource), lines[0]) for node, lines in refusals if lines],
-    )
+    offers = _Offers(len(admitted), [], [], [])
+    for node in (each for each in admitted if nodes.offered(each, resource)):
+        name, product, capability = str(node["metadata"]["name"]), _name(node, resource), _capability(node)
+        named = _named(nodes.labels(node).get(nodes.PRODUCT_LABEL, ""))
+        if lines := gpu_refusals(capability or OLDEST_COMPUTE_CAPABILITY):
+            offers.too_old.append(_Unusable(name, product, lines[0]))
+        elif lines := refusals(capability) or refusals(named):
+            offers.unfit.append(_Unusable(name, product, lines[0]))
+        else:
+            offers.usable.append(node)
+    return offers
 
 
-def _nothing_but_old(too_old: list[_TooOld]) -> Refused:
-    first = min(too_old)
+def _none_usable(pool: Pool, offers: _Offers, kept: Device | None) -> Refused | None:
+    """Refuse where no node's GPU runs the model, unless the last plan was made for one that does: it may come back."""
+    if offers.usable:
+        return None
+    if offers.unfit and (kept is None or capability_by_name(kept.memory.name) is None):
+        return _nothing_but("UnsupportedModel", offers.unfit)
+    if offers.too_old and not was_planned(pool):
+        return _nothing_but("UnsupportedGPU", offers.too_old)
+    return None
+
+
+def _nothing_but(reason: str, unusable: list[_Unusable]) -> Refused:
+    first = min(unusable)
     where = f"no node that the pool admits has another GPU than node {first.node}'s {first.product}"
     helps = "accelerator.product or template.nodeSelector has workers wait for nodes that are to come"
-    return Refused("UnsupportedGPU", f"{where}: {first.why}; {helps}")
+    return Refused(reason, f"{where}: {first.why}; {helps}")
 
 
 def _capability(node: Object) -> str | None:
@@ -152,7 +181,7 @@ def _capability(node: Object) -> str | None:
     here = nodes.labels(node)
     major, minor = here.get(nodes.MAJOR_LABEL, ""), here.get(nodes.MINOR_LABEL, "")
     product = here.get(nodes.PRODUCT_LABEL, "")
-    if major.isdigit() and _old_product(product) is None:
+    if major.isdigit() and product.removesuffix(nodes.SHARED_SUFFIX) not in nodes.OLD_PRODUCTS:
         return f"{major}.{minor if minor.isdigit() else 0}"
     return capability_by_name(product)
 
@@ -160,11 +189,11 @@ def _capability(node: Object) -> str | None:
 def capability_by_name(product: str) -> str | None:
     """Return the compute capability of a GPU, or a slice of one, by its name; None where the name is not known."""
     known = _known(product)
-    return _old_product(product) or (None if known is None else known.compute_capability)
+    return _named(product) or (None if known is None else known.compute_capability)
 
 
-def _old_product(product: str) -> str | None:
-    return nodes.OLD_PRODUCTS.get(product.removesuffix(nodes.SHARED_SUFFIX))
+def _named(product: str) -> str | None:
+    return nodes.PRODUCTS.get(product.removesuffix(nodes.SHARED_SUFFIX))
 
 
 def _known(name: str) -> GPU | None:
@@ -180,8 +209,8 @@ def _by_product(product: str, resource: str) -> DeviceMemory | None:
     return None if known is None else known.device
 
 
-def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers) -> Device | Refused:
-    resource, kept = resource_of(pool), _remembered(pool)
+def _by_nodes(pool: Pool, seen: tuple[Object, ...] | None, offers: _Offers, kept: Device | None) -> Device | Refused:
+    resource = resource_of(pool)
     if seen is None:
         return kept or _unlisted(pool)
     sized = [(size, _name(node, resource)) for node in offers.usable if (size := _size(node, resource))]
@@ -251,8 +280,8 @@ def was_planned(pool: Pool) -> bool:
     return bool(plan.get("placement") == _placement(pool))
 
 
-def _remembered(pool: Pool) -> Device | None:
-    """Return the device of the last plan, where the nodes decided it by the same placement.
+def _remembered(pool: Pool, refusals: ModelRefusals) -> Device | None:
+    """Return the device of the last plan, where the nodes decided it by the same placement, and it may run the model.
 
     A smaller node changes the plan; its going away does not change it back. Else a node that comes and goes would
     replace every worker each time.
@@ -260,6 +289,8 @@ def _remembered(pool: Pool) -> Device | None:
     plan = pool.status.get("plan") or {}
     memory_bytes, (name, _, told_by) = plan.get("deviceBytes"), str(plan.get("device", "")).rpartition(" (")
     if not was_planned(pool) or not isinstance(memory_bytes, int) or told_by != f"{NODE_LABELS})":
+        return None
+    if refusals(capability_by_name(name)):
         return None
     return Device(_memory(pool, memory_bytes, name), NODE_LABELS, _placement(pool))
 

@@ -80,13 +80,16 @@ def _plan_sentence(found: Capacity) -> str:
     plan = found.plan
     sessions = f"{count(plan.sessions, 'session')} of {plan.context_tokens} tokens in {plan.kv_type}"
     planned = f"each worker holds {sessions}, limited by {plan.limited_by.value}; planned for {found.device}"
-    return f"{planned}; {_left_out(found)}" if found.left_out else planned
+    reasons = {
+        f"older than compute capability {OLDEST_COMPUTE_CAPABILITY}": found.left_out,
+        "the engine does not run this model on them": found.unfit,
+    }
+    return "; ".join([planned, *(_left_out(products, why) for why, products in reasons.items() if products)])
 
 
-def _left_out(found: Capacity) -> str:
-    products, more = ", ".join(found.left_out[:MOST_TOLD]), len(found.left_out) - MOST_TOLD
-    products += f" and {more} more" if more > 0 else ""
-    return f"nodes with {products} are left out: older than compute capability {OLDEST_COMPUTE_CAPABILITY}"
+def _left_out(products: tuple[str, ...], why: str) -> str:
+    told, more = ", ".join(products[:MOST_TOLD]), len(products) - MOST_TOLD
+    return f"nodes with {told}{f' and {more} more' if more > 0 else ''} are left out: {why}"
 
 
 def _workers(seen: Situation) -> Finding:

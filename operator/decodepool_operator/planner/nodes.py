@@ -45,21 +45,50 @@ OLD_PRODUCTS: Mapping[str, str] = {
 """As drivers, and so labels, call what a cluster still has of GPUs that are too old for the engine, and the compute
 capability of each.
 """
+PRODUCTS: Mapping[str, str] = {
+    **OLD_PRODUCTS,
+    "NVIDIA-A10": "8.6",
+    "NVIDIA-A10G": "8.6",
+    "NVIDIA-A40": "8.6",
+    "NVIDIA-GeForce-RTX-3090": "8.6",
+    "NVIDIA-RTX-A6000": "8.6",
+    "NVIDIA-GeForce-RTX-4080": "8.9",
+    "NVIDIA-GeForce-RTX-4090": "8.9",
+    "NVIDIA-L4": "8.9",
+    "NVIDIA-L40": "8.9",
+    "NVIDIA-L40S": "8.9",
+    "NVIDIA-RTX-6000-Ada-Generation": "8.9",
+    "NVIDIA-GeForce-RTX-5080": "12.0",
+    "NVIDIA-GeForce-RTX-5090": "12.0",
+    "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition": "12.0",
+    "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition": "12.0",
+    "NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition": "12.0",
+}
+"""These, and those whose thread blocks have the least shared memory: attention needs more for some models' heads."""
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-ANY_BUT_OLD: Object = {
-    "matchExpressions": [
-        {"key": MAJOR_LABEL, "operator": "NotIn", "values": [*OLD_MAJORS]},
-        {
-            "key": PRODUCT_LABEL,
-            "operator": "NotIn",
-            "values": [name + ending for name in OLD_PRODUCTS for ending in ("", SHARED_SUFFIX)],
-        },
+
+
+def gpu_terms(refused: tuple[str, ...] = ()) -> list[Object]:
+    """Return the alternatives that keep workers off GPUs that are too old, and off those of compute capabilities on
+    which the engine refuses the model. They are the same whatever nodes there are: one that joins replaces no worker. A
+    node without a label passes. GPU feature discovery writes all; who labels by hand may write the product alone.
+    """
+    minors: dict[str, list[str]] = {}
+    for major, _, minor in (each.partition(".") for each in refused):
+        minors.setdefault(major, []).append(minor)
+    names = [name for name, capability in PRODUCTS.items() if name in OLD_PRODUCTS or capability in refused]
+    other_product = _is_none_of(PRODUCT_LABEL, [name + ending for name in names for ending in ("", SHARED_SUFFIX)])
+    of_a_major: list[list[Object]] = [
+        [{"key": MAJOR_LABEL, "operator": "In", "values": [major]}, _is_none_of(MINOR_LABEL, its_own)]
+        for major, its_own in minors.items()
     ]
-}
-"""The term that keeps workers off these. It is the same whatever nodes there are: one that joins replaces no worker. A
-node without a label passes. GPU feature discovery writes both; who labels by hand may write the product alone.
-"""
+    by_capability = [[_is_none_of(MAJOR_LABEL, [*OLD_MAJORS, *minors])], *of_a_major]
+    return [{"matchExpressions": [*each, other_product]} for each in by_capability]
+
+
+def _is_none_of(label: str, values: list[str]) -> Object:
+    return {"key": label, "operator": "NotIn", "values": values}
 
 
 def admitted(pool: Pool, nodes: Iterable[Object]) -> list[Object]:
@@ -77,12 +106,13 @@ def lost(nodes: Iterable[Object]) -> frozenset[str]:
     )
 
 
-def misplaced(pods: Iterable[Object], nodes: Iterable[Object]) -> frozenset[str]:
-    """Return the names of the pods on nodes whose labels now tell of GPUs that are too old, which their own affinity
-    keeps them off: a node may offer its GPUs before it is labelled. What else an affinity says is asked when a pod is
-    placed, and never after.
+def misplaced(pods: Iterable[Object], nodes: Iterable[Object], refused: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the names of the pods on nodes whose labels now tell of GPUs that `gpu_terms` keep workers off, as their
+    own affinity does: a node may offer its GPUs before it is labelled. What else an affinity says is asked when a pod
+    is placed, and never after.
     """
-    here = {str(node["metadata"]["name"]): node for node in nodes if not _term(ANY_BUT_OLD, node)}
+    terms = gpu_terms(refused)
+    here = {str(node["metadata"]["name"]): node for node in nodes if not any(_term(each, node) for each in terms)}
     placed = [(pod, here.get(pod.get("spec", {}).get("nodeName"))) for pod in pods]
     return frozenset(
         str(pod["metadata"]["name"])
@@ -124,25 +154,28 @@ def affinity(pool: Pool) -> Object:
     return dict(template.affinity) if template and template.affinity else {}
 
 
-def worker_affinity(pool: Pool) -> Object:
-    """Return a worker's affinity: the template's, and for a GPU worker off GPUs that are too old."""
-    return affinity(pool) if pool.kind == "cpu" else off_old_gpus(affinity(pool))
+def worker_affinity(pool: Pool, refused: tuple[str, ...] = ()) -> Object:
+    """Return a worker's affinity: the template's, and for a GPU worker off GPUs as `gpu_terms` says."""
+    return affinity(pool) if pool.kind == "cpu" else off_gpus(affinity(pool), refused)
 
 
-def off_old_gpus(given: Object) -> Object:
-    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old."""
-    of_nodes = given.get("nodeAffinity") or {}
+def off_gpus(given: Object, refused: tuple[str, ...] = ()) -> Object:
+    """Return an affinity that admits what it did, save for nodes whose labels tell of GPUs that are too old, or of a
+    compute capability on which the engine refuses the model.
+    """
+    of_nodes, own = given.get("nodeAffinity") or {}, gpu_terms(refused)
     required = of_nodes.get(REQUIRED)
-    terms = [_narrowed(term) for term in required.get("nodeSelectorTerms") or ()] if required else [ANY_BUT_OLD]
-    return {**given, "nodeAffinity": {**of_nodes, REQUIRED: {**(required or {}), "nodeSelectorTerms": terms}}}
+    terms = [_narrowed(term, own) for term in required.get("nodeSelectorTerms") or ()] if required else [own]
+    selector = {**(required or {}), "nodeSelectorTerms": [each for alternatives in terms for each in alternatives]}
+    return {**given, "nodeAffinity": {**of_nodes, REQUIRED: selector}}
 
 
-def _narrowed(term: Object) -> Object:
+def _narrowed(term: Object, own: list[Object]) -> list[Object]:
     """Narrow one of the alternatives. An empty one holds for no node, and would for some with an expression in it."""
     expressions = term.get("matchExpressions") or []
     if not (expressions or term.get("matchFields")):
-        return term
-    return {**term, "matchExpressions": [*expressions, *ANY_BUT_OLD["matchExpressions"]]}
+        return [term]
+    return [{**term, "matchExpressions": [*expressions, *each["matchExpressions"]]} for each in own]
 
 
 def _selected(pool: Pool, node: Object) -> bool:

@@ -95,7 +95,8 @@ def understand(pool: Pool, observed: Observed, now: datetime) -> Situation:
     capacity = _capacity(pool, observed, facts)
     template = _worker_template(pool, observed, facts, capacity)
     nodes = observed.nodes or ()
-    look = Look(pool.name, now, lost(nodes), misplaced(observed.pods, nodes))
+    refused = capacity.refused if isinstance(capacity, Capacity) else ()
+    look = Look(pool.name, now, lost(nodes), misplaced(observed.pods, nodes, refused))
     gateway, gateways, gateways_failing = _gateways(pool, observed, live, look, is_wanted=template is not None)
     workers = census(pool, observed.pods, WORKER, template, reports=observed.reports, look=look)
     wanted = 0 if pool.spec.suspend else pool.spec.replicas

@@ -95,7 +95,7 @@ def with_sidecar(pod: Object, pool: Pool, capacity: Capacity, images: Images, *,
     _check_free(spec, own, volumes)
     spec["initContainers"] = [*(spec.get("initContainers") or ()), *own]
     spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
-    _place(spec, pool)
+    _place(spec, pool, capacity)
     _carry_over(spec, pool)
     return made
 
@@ -197,7 +197,7 @@ def _renamed(named: Object) -> Object:
     return {**named, "name": PREFIX + named["name"]}
 
 
-def _place(spec: Object, pool: Pool) -> None:
+def _place(spec: Object, pool: Pool, capacity: Capacity) -> None:
     """Let the pod onto the pool's nodes. Where it wants others, it is refused rather than never scheduled."""
     selector = spec.get("nodeSelector") or {}
     for key, value in nodes.node_selector(pool).items():
@@ -212,7 +212,7 @@ def _place(spec: Object, pool: Pool) -> None:
         spec["tolerations"] = tolerations
     affinity = spec.get("affinity") or nodes.affinity(pool)
     if pool.kind == "cuda":
-        affinity = nodes.off_old_gpus(affinity)
+        affinity = nodes.off_gpus(affinity, capacity.refused)
     if affinity:
         spec["affinity"] = affinity
 

@@ -41,20 +41,19 @@ async def completions(request: web.Request) -> web.StreamResponse:
     body = await body_of(request, Completion)
     served = service_of(request).served_to_new_work()
     served.require_model(body.model)
-    prompts = [await _prompt_tokens(prompt, index, served) for index, prompt in enumerate(body.prompts())]
+    prompts = [await _prompt_tokens(prompt, body.path(index), served) for index, prompt in enumerate(body.prompts())]
     order = _order(body, prompts, body.limit(), body.logprobs, served)
     words = TextWords(served.prompts, order.decode.top_logprobs is not None, order.decode.stop_tokens)
     return await _answered(request, body, order, words, Envelope("cmpl", served.name, served.fingerprint))
 
 
-async def _prompt_tokens(prompt: str | list[int], index: int, served: Served) -> list[int]:
+async def _prompt_tokens(prompt: str | list[int], path: str, served: Served) -> list[int]:
     if not isinstance(prompt, str):
+        checked_ids(prompt, served.vocabulary_size, path)
         return prompt
     tokens = await served.prompts.of_text(prompt, special=False, add_bos=None)
     if not tokens:
-        raise ApiError(
-            "invalid_value", f"prompt.{index}: there is nothing to evaluate, and this model has no BOS token", "prompt"
-        )
+        raise ApiError("invalid_value", f"{path}: there is nothing to evaluate, and this model has no BOS token", path)
     return tokens
 
 

@@ -125,3 +125,8 @@ class Completion(OpenAIFields):
             return [self.prompt]
         ids = [entry for entry in self.prompt if isinstance(entry, int)]
         return [ids] if ids else [entry for entry in self.prompt if not isinstance(entry, int)]
+
+    def path(self, index: int) -> str:
+        """Where one of the prompts is in the body."""
+        is_alone = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
+        return "prompt" if is_alone else f"prompt.{index}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from decodepool_worker.serving.fields import (
     MAX_FORKS,
@@ -63,12 +63,18 @@ Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_leng
 
 
 def exactly_one(body: Body, names: tuple[str, ...]) -> None:
-    """Raise unless one of the fields is given."""
+    """Raise unless one of the fields is given. Where none is, the first is told as the one that is missing."""
     given = [name for name in names if getattr(body, name) is not None]
-    if len(given) != 1:
-        wanted = ", ".join(names)
-        got = " and ".join(given) or "none of them"
-        raise PydanticCustomError("one_of", "give exactly one of {wanted}; got {got}", {"wanted": wanted, "got": got})
+    if len(given) == 1:
+        return
+    wanted = ", ".join(names)
+    if given:
+        said = {"wanted": wanted, "got": " and ".join(given)}
+        raise PydanticCustomError("one_of", "give exactly one of {wanted}; got {got}", said)
+    none = PydanticCustomError("none_of", "give exactly one of {wanted}", {"wanted": wanted})
+    raise ValidationError.from_exception_data(
+        type(body).__name__, [InitErrorDetails(type=none, loc=names[:1], input=None)]
+    )
 
 
 class CreateSession(SamplingFields, ConstraintFields):

@@ -13,7 +13,12 @@ from decodepool_worker.serving.strict_json import cut, read_object, shown
 
 B = TypeVar("B", bound=Body)
 
-CODES = {"extra_forbidden": "unknown_field", "missing": "missing_field", "unsupported": "unsupported_parameter"}
+CODES = {
+    "extra_forbidden": "unknown_field",
+    "missing": "missing_field",
+    "none_of": "missing_field",
+    "unsupported": "unsupported_parameter",
+}
 REMARKS = {
     "extra_forbidden": "no such field",
     "missing": "required",
@@ -49,11 +54,11 @@ def _refusal(error: ValidationError, body: dict[str, Any]) -> ApiError:
     fault = max(faults, key=lambda each: (len(_path(each["loc"], body)), not each["type"].endswith("_type")))
     path = _path(fault["loc"], body)
     kind = fault["type"]
-    if kind in ("extra_forbidden", "missing"):
+    if kind in ("extra_forbidden", "missing", "none_of"):
         path = [*path, *fault["loc"][-1:]] if path[-1:] != list(fault["loc"][-1:]) else path
     name = ".".join(cut(str(step)) for step in path) or None
     remark = REMARKS.get(kind, _lowered(fault["msg"]))
-    got = "" if kind in ("missing", "one_of") or not path else f"; got {shown(fault['input'])}"
+    got = "" if kind in ("missing", "none_of", "one_of") or not path else f"; got {shown(fault['input'])}"
     message = f"{name}: {remark}{got}" if name else remark
     return ApiError(CODES.get(kind, "invalid_value"), message, name)
 

@@ -69,7 +69,7 @@ def worker_template(pool: Pool, capacity: Capacity, images: Images, file_bytes: 
         "securityContext": POD_SECURITY,
         "nodeSelector": nodes.node_selector(pool),
         "tolerations": nodes.tolerations(pool),
-        "affinity": nodes.worker_affinity(pool),
+        "affinity": nodes.worker_affinity(pool, capacity.refused),
         "initContainers": list(files.init),
         "containers": [worker_container(pool, capacity, images, files, file_bytes)],
         "volumes": worker_volumes(pool, files),
