@@ -28,7 +28,6 @@ from decodepool_cli.last_words import LastWords
 logger = logging.getLogger("decodepool.run")
 
 FIRST_BACKOFF_SECONDS = 1.0
-LAST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0
 """A worker that was ready for this long starts again soon, as if it had never died."""
 
@@ -173,7 +172,7 @@ class _Keeper:
             if quick_ends == QUICK_ENDS:
                 self._give_up(code, last_words)
                 return FAILED
-            await self._pause(code, min(FIRST_BACKOFF_SECONDS * 2 ** max(0, quick_ends - 1), LAST_BACKOFF_SECONDS))
+            await self._pause(code, FIRST_BACKOFF_SECONDS * 2 ** max(0, quick_ends - 1))
         return DONE
 
     def _was_steady(self) -> bool:

@@ -21,7 +21,9 @@ from tests.sessions.checking_engine import (
 )
 
 
-def test_logits_that_are_not_finite_end_that_session_alone(residence: Residence) -> None:
+def test_logits_that_are_not_finite_end_that_session_alone_and_are_told(
+    residence: Residence, caplog: pytest.LogCaptureFixture
+) -> None:
     listeners = [Listener() for _ in range(3)]
     prompts = [prompt(30), [*prompt(30), NAN_TOKEN], prompt(40, 1)]
     for tokens, listener in zip(prompts, listeners, strict=True):
@@ -39,6 +41,7 @@ def test_logits_that_are_not_finite_end_that_session_alone(residence: Residence)
         residence.decode(failed.id, DecodeRequest(), Listener())
     assert residence.stats().totals.sessions_failed == 1
     assert residence.stats().pages.reserved == 8
+    assert [record.getMessage() for record in caplog.records] == [f"session {failed.id} failed: {end.error}"]
 
 
 def test_a_fault_of_the_engine_ends_everybody_and_draws_nothing(residence: Residence, engine: CheckingEngine) -> None:

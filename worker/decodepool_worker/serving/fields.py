@@ -106,7 +106,7 @@ def _refuse(value: Any) -> None:
 
 
 Unsupported = Annotated[
-    None, BeforeValidator(_refuse), Field(description="Not supported: refused unless null or empty.")
+    None, BeforeValidator(_refuse), Field(description="Not supported: refused unless null, false, [] or {}.")
 ]
 """A field of OpenAI's whose meaning would change the answer: refused by name instead of ignored."""
 

@@ -139,6 +139,7 @@ class Stepper:
             return
         try:
             if isinstance(outcome, NonFiniteLogits):
+                logger.error("session %s failed: %s", session.id, outcome.message)
                 self._household.fail(session, outcome.message)
             else:
                 self._take(session, part.span, outcome)
