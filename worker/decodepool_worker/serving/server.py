@@ -1,8 +1,8 @@
 """The life of a worker process: listen at once, load, serve, drain, end.
 
 The first SIGTERM or SIGINT drains: readiness goes, new work is refused, streams go on until they end or the deadline
-passes. The second ends them at once. Either way each gets a last event, and the process ends with 0. A failed engine
-ends it with 1, so that whoever supervises it starts a fresh one.
+passes. The second ends them at once. Either way each gets a last event, unless the step it is in hangs, and the process
+ends with 0. A failed engine ends it with 1, so that whoever supervises it starts a fresh one.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ async def _drain(service: Service, served: Served, stopping: Signals, timeout_se
     draining = asyncio.ensure_future(served.worker.drain(timeout_seconds))
     with suppress(EngineFailed):
         if await _first(draining, stopping.second):
-            logger.info("drained" if draining.result() else "the drain's deadline has passed: streams were ended")
+            logger.info("drained" if draining.result() else "the deadline has passed: what still runs is ended")
     draining.cancel()
 
 
