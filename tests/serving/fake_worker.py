@@ -2,7 +2,7 @@
 
 `python -m tests.serving.fake_worker PORT_FILE DRAIN_SECONDS LOAD_SECONDS OFFLOADED_SECONDS`
 
-SIGUSR1: its steps hang from then on.
+SIGUSR1: its steps hang from then on. SIGUSR2: its engine fails.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main(port_file: str, drain_seconds: str, load_seconds: str, offloaded_second
     gate = Gate(0.02)
     engine = ByteEngine(128, 4, gate)
     signal.signal(signal.SIGUSR1, lambda *_: gate.hold())
+    signal.signal(signal.SIGUSR2, lambda *_: setattr(engine, "broken", True))
 
     def load() -> Served:
         time.sleep(float(load_seconds))

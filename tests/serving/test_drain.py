@@ -168,6 +168,22 @@ def test_a_step_that_hangs_does_not_hold_the_end_up(start: Start) -> None:
     reader.close()
 
 
+def test_an_engine_that_fails_during_a_drain_ends_the_process_with_1(start: Start, tmp_path: Path) -> None:
+    worker = start(30)
+    seen: list[Any] = []
+    worker.wait(worker.ready)
+    thread = worker.streaming(seen)
+    worker.process.send_signal(signal.SIGTERM)
+    worker.wait(lambda: worker.call("GET", "/readyz")[0] == 503)
+    worker.process.send_signal(signal.SIGUSR2)
+    assert worker.end(within=4) == 1
+    thread.join(5)
+    assert (seen[-1]["event"], seen[-1]["data"]["error"]["code"]) == ("error", "engine_failed")
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
+    assert "drained" not in [line["message"] for line in lines]
+    assert "illegal memory access" in next(line for line in lines[::-1] if line["level"] == "critical")["message"]
+
+
 def test_a_second_signal_means_now(start: Start) -> None:
     worker = start(300)
     seen: list[Any] = []
