@@ -153,4 +153,5 @@ def opened_around(
     backend = ("cuda", gpu.name, str(gpu.capability), sources_digest(), lowering)
     fingerprint = stream_fingerprint(engine, graph, digest, plan.kv_type, backend)
     loaded = Loaded(engine, model.shape, model.header.metadata, plan, fingerprint, weights.size_bytes)
-    return replace(loaded, resident_bytes=gpu.used_bytes, base_bytes=CONTEXT_BYTES, gpu=engine.report)
+    taken = gpu.used_bytes()  # all that ever will be: from here on the GPU is the stepping thread's alone
+    return replace(loaded, resident_bytes=lambda: taken, base_bytes=CONTEXT_BYTES, gpu=engine.report)
