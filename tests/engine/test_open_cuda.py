@@ -23,10 +23,13 @@ USED_BYTES = 99 << 30
 
 
 class FakeGpu:
-    """A GPU that tells what is taken of it, until it is lost."""
+    """A GPU that tells what it is and, until it is lost, what is taken of it."""
 
-    name, capability = "NVIDIA H200", 90
+    name = "NVIDIA H200"
     is_lost = False
+
+    def __init__(self, capability: int = 90, driver_version: str = "13.0") -> None:
+        self.capability, self.driver_version = capability, driver_version
 
     def used_bytes(self) -> int:
         if self.is_lost:
@@ -42,8 +45,9 @@ class FakeEngine:
 
 def opened_around(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Loaded:
     """Open an engine around no weights, which nothing is checked of."""
-    for name in ("require_arithmetic", "require_same_bits", "model_graph", "stream_fingerprint"):
-        monkeypatch.setattr(open_cuda, name, lambda *_: "")
+    for name in ("require_arithmetic", "require_same_bits", "model_graph"):
+        monkeypatch.setattr(open_cuda, name, lambda *_: None)
+    monkeypatch.setattr(open_cuda, "stream_fingerprint", lambda *parts: " ".join(parts[-1]))
     monkeypatch.setattr(open_cuda, "CudaEngine", lambda *_, **__: FakeEngine())
     header = named_header("llama-3-8b", "Q8_0")
     model, wanted = ModelFile(header, read_shape(header)), Wanted(4096, 4, device="cuda")
@@ -61,3 +65,14 @@ def test_what_is_taken_of_a_gpu_is_told_when_it_is_lost_or_closed(monkeypatch: p
         "sessions_and_cache_bytes": 7,
         "resident_bytes": USED_BYTES,
     }
+
+
+@pytest.mark.parametrize(("capability", "counts"), [(90, False), (100, False), (990, True)], ids=str)
+def test_the_driver_counts_where_it_compiles_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, capability: int, counts: bool
+) -> None:
+    """NVRTC does not know the last of them."""
+    older, newer = (
+        opened_around(FakeGpu(capability, version), monkeypatch).fingerprint for version in ("13.0", "13.1")
+    )
+    assert (older != newer) == counts
