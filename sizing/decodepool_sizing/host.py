@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
-_CGROUPS = (
-    (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
-    (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
+
+
+@dataclass(frozen=True)
+class _MemoryGroup:
+    """Files of a container's control group: its limit, what is used, and what that is. There, `cache_prefix` begins the
+    names of the file cache.
+    """
+
+    limit: Path
+    used: Path
+    uses: Path
+    cache_prefix: str
+
+
+_MEMORY_GROUPS = (
+    _MemoryGroup(
+        Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"), Path("/sys/fs/cgroup/memory.stat"), ""
+    ),
+    _MemoryGroup(
+        Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+        Path("/sys/fs/cgroup/memory/memory.stat"),
+        "total_",
+    ),
 )
-"""Limit and use, cgroup v2 and v1."""
+"""Of cgroup v2 and v1."""
 _CORE_QUOTAS = (
     (Path("/sys/fs/cgroup/cpu.max"),),
     (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
@@ -19,13 +41,13 @@ _CORE_QUOTAS = (
 
 
 def available_memory_bytes() -> int:
-    """Return the memory free for a new process, by the kernel and by this container's limit. OSError where neither is
-    known.
+    """Return the memory free for a new process, by the kernel and by this container's limit. Cached files are free, as
+    the kernel gives them up before it refuses anything. OSError where neither is known.
     """
     room = [_meminfo_available(_MEMINFO.read_text())]
-    for limit, used in _CGROUPS:
-        if limit.is_file() and used.is_file():
-            room.append(_group_room(limit.read_text(), used.read_text(), room[0]))
+    for group in _MEMORY_GROUPS:
+        if group.limit.is_file() and group.used.is_file():
+            room.append(_group_room(group, room[0]))
     return max(0, min(room))
 
 
@@ -36,10 +58,18 @@ def _meminfo_available(text: str) -> int:
     raise OSError("/proc/meminfo has no MemAvailable")
 
 
-def _group_room(limit: str, used: str, unlimited: int) -> int:
-    if not limit.strip().isdigit():
+def _group_room(group: _MemoryGroup, unlimited: int) -> int:
+    limit = group.limit.read_text().strip()
+    if not limit.isdigit():
         return unlimited
-    return int(limit) - int(used)
+    cached = _cached_bytes(group) if group.uses.is_file() else 0
+    return int(limit) - max(0, int(group.used.read_text()) - cached)
+
+
+def _cached_bytes(group: _MemoryGroup) -> int:
+    """Return the bytes of files in memory, those read more than once (active) too."""
+    uses = dict(line.split() for line in group.uses.read_text().splitlines())
+    return sum(int(uses.get(f"{group.cache_prefix}{name}", 0)) for name in ("inactive_file", "active_file"))
 
 
 def usable_cores() -> int:

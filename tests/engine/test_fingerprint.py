@@ -82,6 +82,8 @@ NEEDED = (
     "matrices",
     "loader",
     "sampling",
+    "device_sampling",
+    "device_draws",
     "philox",
     "detokenizer",
     "stops",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -172,4 +173,11 @@ def test_any_change_to_what_is_compiled_is_another_folder(tmp_path: Path, monkey
     read = Path.read_bytes
     layouts = Path(decodepool_sizing.layouts.__file__)
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + (b"#" if path == layouts else b""))
+    assert cache.kernel_digest() != before
+
+
+@pytest.mark.parametrize("package", ["numba", "llvmlite"])
+def test_another_compiler_has_other_kernels(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cache.kernel_digest()
+    monkeypatch.setattr(cache, "version", lambda name: "0.0.1" if name == package else version(name))
     assert cache.kernel_digest() != before

@@ -1,11 +1,14 @@
 """A process that serves the byte model.
 
 `python -m tests.serving.fake_worker PORT_FILE DRAIN_SECONDS LOAD_SECONDS OFFLOADED_SECONDS`
+
+SIGUSR1: its steps hang from then on. SIGUSR2: its engine fails.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import time
 from pathlib import Path
@@ -26,9 +29,14 @@ def main(port_file: str, drain_seconds: str, load_seconds: str, offloaded_second
     listener = listening_socket("127.0.0.1", 0)
     Path(port_file).write_text(str(listener.getsockname()[1]))
 
+    gate = Gate(0.02)
+    engine = ByteEngine(128, 4, gate)
+    signal.signal(signal.SIGUSR1, lambda *_: gate.hold())
+    signal.signal(signal.SIGUSR2, lambda *_: setattr(engine, "broken", True))
+
     def load() -> Served:
         time.sleep(float(load_seconds))
-        return served_bytes(service, ByteEngine(128, 4, Gate(0.02)), context_tokens=2048)
+        return served_bytes(service, engine, context_tokens=2048)
 
     def announce(_: Served) -> None:
         jobs = (SMALL_CHARACTERS + 1, LARGE_CHARACTERS + 1) if float(offloaded_seconds) else ()

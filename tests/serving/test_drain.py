@@ -20,6 +20,9 @@ from tests.serving.http_client import events
 
 ROOT = Path(__file__).parents[2]
 
+STOP_MARGIN_SECONDS = 15
+"""What a pod has beyond its drain's deadline before it is killed."""
+
 
 class Process:
     """A worker process. `load_seconds` is how long it loads, `offloaded_seconds` what its threads then have to do."""
@@ -148,6 +151,37 @@ def test_at_the_deadline_a_stream_ends_with_an_error_that_says_so(start: Start) 
     thread.join(5)
     assert (seen[-1]["event"], seen[-1]["data"]["error"]["code"]) == ("error", "draining")
     assert "deadline" in seen[-1]["data"]["error"]["message"]
+
+
+@pytest.mark.slow  # the step has the eight seconds that a stop gives it
+def test_a_step_that_hangs_does_not_hold_the_end_up(start: Start) -> None:
+    worker = start(1)
+    worker.wait(worker.ready)
+    reader = HTTPConnection("127.0.0.1", worker.port, timeout=30)
+    reader.request("POST", f"/v1/sessions/{worker.create()}/decode", json.dumps({"stream": True, "temperature": 0}))
+    with reader.getresponse() as stream:
+        assert stream.read(10)
+        worker.process.send_signal(signal.SIGUSR1)
+        time.sleep(0.2)
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.end(within=1 + STOP_MARGIN_SECONDS) == 0
+    reader.close()
+
+
+def test_an_engine_that_fails_during_a_drain_ends_the_process_with_1(start: Start, tmp_path: Path) -> None:
+    worker = start(30)
+    seen: list[Any] = []
+    worker.wait(worker.ready)
+    thread = worker.streaming(seen)
+    worker.process.send_signal(signal.SIGTERM)
+    worker.wait(lambda: worker.call("GET", "/readyz")[0] == 503)
+    worker.process.send_signal(signal.SIGUSR2)
+    assert worker.end(within=4) == 1
+    thread.join(5)
+    assert (seen[-1]["event"], seen[-1]["data"]["error"]["code"]) == ("error", "engine_failed")
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines() if line.startswith("{")]
+    assert "drained" not in [line["message"] for line in lines]
+    assert "illegal memory access" in next(line for line in lines[::-1] if line["level"] == "critical")["message"]
 
 
 def test_a_second_signal_means_now(start: Start) -> None:

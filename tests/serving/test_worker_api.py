@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from decodepool_sizing.api_errors import FAULTS
 from decodepool_sizing.session_ids import tag_of, worker_tag
+from decodepool_worker.serving import live_api
 from decodepool_worker.serving.application import MAX_BODY_BYTES
 from decodepool_worker.serving.routes import ROUTES
 from decodepool_worker.serving.service import Phase
+from decodepool_worker.sessions.pages import PageUse
+from decodepool_worker.sessions.residence import Residence
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving.live_server import Live, live_worker
@@ -197,6 +200,24 @@ def test_the_live_page_and_its_data(live: Live) -> None:
     seen = live.get("/v1/live")
     assert seen["sessions"]["list"][0]["length"] == 75
     assert seen["pages"].count("h") == 2
+
+
+@pytest.mark.parametrize("shown_pages", [64, 63], ids=["as many as are shown", "one more"])
+def test_steps_do_not_wait_for_pages_that_the_live_page_does_not_show(
+    live: Live, monkeypatch: pytest.MonkeyPatch, shown_pages: int
+) -> None:
+    asked: list[Residence] = []
+    uses = Residence.page_uses
+
+    def counted(residence: Residence) -> list[PageUse]:
+        asked.append(residence)
+        return uses(residence)
+
+    monkeypatch.setattr(Residence, "page_uses", counted)
+    monkeypatch.setattr(live_api, "SHOWN_PAGES", shown_pages)
+    are_shown = shown_pages >= live.engine.page_count
+    assert live.get("/v1/live")["pages"] == ("f" * live.engine.page_count if are_shown else None)
+    assert len(asked) == are_shown
 
 
 def test_the_live_pages_memory_adds_up_to_the_plan(live: Live) -> None:

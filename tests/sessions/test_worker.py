@@ -17,7 +17,7 @@ from decodepool_worker.sessions.residence import Residence
 from decodepool_worker.sessions.session import SessionState
 from decodepool_worker.sessions.stats import StepReport
 from decodepool_worker.sessions.stream import DecodeStream
-from decodepool_worker.sessions.worker import Worker
+from decodepool_worker.sessions.worker import LAST_EVENTS_SECONDS, Worker
 
 from tests.sessions.checking_engine import GREEDY, CheckingEngine, lone_tokens, prompt
 
@@ -275,6 +275,30 @@ def test_a_stream_beyond_the_drains_deadline_ends_with_an_error_that_says_so() -
         assert tokens == lone_tokens([1], len(tokens))
         assert end.finish_reason == "error"
         assert end.error == "the worker is draining, and its deadline of 0.05 s has passed"
+
+    with_worker(scenario)
+
+
+@pytest.mark.parametrize("moment", ["before the drain", "during the drain"])
+def test_a_step_that_hangs_does_not_hold_a_drain_beyond_its_deadline(moment: str) -> None:
+    async def scenario(worker: Worker, engine: GatedEngine) -> None:
+        session = await worker.create([1], sampling=GREEDY)
+        engine.step_seconds = 0.002
+        stream = await worker.decode(session.id, DecodeRequest())
+        await anext(stream)
+        if moment == "before the drain":
+            engine.gate.clear()
+            await asyncio.sleep(0.05)
+        else:
+            asyncio.get_running_loop().call_later(0.1, engine.gate.clear)
+        began = time.monotonic()
+        assert not await worker.drain(0.2)
+        assert 0.2 <= time.monotonic() - began < 0.2 + LAST_EVENTS_SECONDS + 1
+        engine.gate.set()
+        _, end = await read(stream)
+        assert end.error == "the worker is draining, and its deadline of 0.2 s has passed"
+        with pytest.raises(Draining):
+            await worker.create([1])
 
     with_worker(scenario)
 

@@ -34,8 +34,10 @@ KEPT_VERSIONS = 4
 
 
 def kernel_digest() -> str:
-    """Return a digest of these sources, of the layouts that are compiled into them, and of the compiler."""
-    digest = hashlib.sha256(version("numba").encode())
+    """Return a digest of these sources, of the layouts that are compiled into them, and of the compiler: numba, and the
+    LLVM that llvmlite brings.
+    """
+    digest = hashlib.sha256(f"{version('numba')} {version('llvmlite')}".encode())
     for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(layouts.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

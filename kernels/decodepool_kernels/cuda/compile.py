@@ -48,6 +48,11 @@ def target_of(capability: int) -> str:
     return f"sm_{capability}" if capability in known else f"compute_{max(arch for arch in known if arch <= capability)}"
 
 
+def is_ptx(target: str) -> bool:
+    """Tell whether NVRTC makes PTX for a target, which the driver compiles."""
+    return target.startswith("compute_")
+
+
 def image(source: str, defines: Defines, target: str, *, anew: bool = False) -> bytes:
     """Return the machine code (or PTX) of one source with its defines: as it was kept, or compiled now (`anew`: in any
     case) and kept.

@@ -114,7 +114,6 @@ class Gpu:
 
     def used_bytes(self) -> int:
         """Return the device memory that is taken, by whomever."""
-        self.enter()
         return self.memory_bytes - self.free_bytes()
 
     def free_bytes(self) -> int:

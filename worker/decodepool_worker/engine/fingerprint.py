@@ -41,6 +41,7 @@ STREAM_SOURCES = (
     *sorted((_WORKER / "text").glob("*.py")),
     _WORKER / "engine/sampling.py",
     _WORKER / "engine/device_sampling.py",
+    _WORKER / "engine/device_draws.py",
     _WORKER / "engine/philox.py",
     Path(__file__),
 )

@@ -75,7 +75,7 @@ def process_bytes() -> int:
 @dataclass(frozen=True)
 class Loaded:
     """A model ready to step. `fingerprint` names everything that decides a stream's bits: equal fingerprints mean equal
-    streams.
+    streams. `resident_bytes` may be asked from any thread, during steps and after `engine.close` too.
     """
 
     engine: MeasuredEngine
@@ -89,7 +89,9 @@ class Loaded:
     gpu: GpuReport | None = None
 
     def measured(self) -> dict[str, int]:
-        """Return what is really allocated, in bytes under the plan's names, and the process's resident memory."""
+        """Return what is really allocated, in bytes under the plan's names, and the process's resident memory; on a GPU
+        what of it was taken, by whomever, when the engine was ready.
+        """
         return {
             "weight_bytes": self.loaded_weight_bytes,
             "workspace_bytes": self.engine.workspace_bytes,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from decodepool_kernels.cuda import packing
 from decodepool_kernels.cuda.backend import Settings, placed_matrix
-from decodepool_kernels.cuda.compile import sources_digest
+from decodepool_kernels.cuda.compile import is_ptx, sources_digest, target_of
 from decodepool_kernels.cuda.device import PIECE_BYTES, Gpu, Region
 from decodepool_kernels.cuda.formats import device_bytes, repacked_kind
 from decodepool_kernels.cuda.library import KernelLibrary
@@ -149,8 +149,14 @@ def opened_around(
     threads = wanted.threads or usable_cores()
     engine = CudaEngine(gpu, graph, weights, model.shape, plan, threads=threads, settings=settings)
     require_same_bits(engine, gpu.name)
-    lowering = files_digest(sorted(Path(packing.__file__).parent.glob("*.py")))
-    backend = ("cuda", gpu.name, str(gpu.capability), sources_digest(), lowering)
-    fingerprint = stream_fingerprint(engine, graph, digest, plan.kv_type, backend)
+    fingerprint = stream_fingerprint(engine, graph, digest, plan.kv_type, backend_of(gpu))
     loaded = Loaded(engine, model.shape, model.header.metadata, plan, fingerprint, weights.size_bytes)
-    return replace(loaded, resident_bytes=gpu.used_bytes, base_bytes=CONTEXT_BYTES, gpu=engine.report)
+    taken = gpu.used_bytes()  # all that ever will be: from here on the GPU is the stepping thread's alone
+    return replace(loaded, resident_bytes=lambda: taken, base_bytes=CONTEXT_BYTES, gpu=engine.report)
+
+
+def backend_of(gpu: Gpu) -> tuple[str, ...]:
+    """Name what computes on a GPU, as a fingerprint has it. The driver is part of it where it compiles the kernels."""
+    lowering = files_digest(sorted(Path(packing.__file__).parent.glob("*.py")))
+    compiler = (gpu.driver_version,) if is_ptx(target_of(gpu.capability)) else ()
+    return ("cuda", gpu.name, str(gpu.capability), sources_digest(), lowering, *compiler)

@@ -144,7 +144,9 @@ class Bytes(Answer):
     reserve_bytes: int | None
     cache_bytes: int | None
     sessions_and_cache_bytes: int | None = Field(description="Reserve and cache together: one allocation.")
-    resident_bytes: int | None = Field(description="Resident memory of the whole process.")
+    resident_bytes: int | None = Field(
+        description="Resident memory of the whole process; on a GPU, what of it was taken as the worker became ready."
+    )
 
 
 class CapacityAnswer(Answer):

@@ -46,15 +46,15 @@ async def live(request: web.Request) -> web.Response:
 
 
 async def _present(service: Service, served: Served) -> dict[str, Any]:
-    infos, uses = await served.worker.infos(), await served.worker.page_uses()
+    infos, pages = await served.worker.infos(), served.worker.stats().pages
     return {
         "model": served.name,
         "architecture": served.architecture,
         "context_tokens": served.context_tokens,
         "system_fingerprint": served.fingerprint,
         "sessions": {"capacity": served.session_capacity, "list": [_session(info) for info in infos]},
-        "memory": memory_map(served, served.worker.stats().pages),
-        "pages": page_letters(uses) if len(uses) <= SHOWN_PAGES else None,
+        "memory": memory_map(served, pages),
+        "pages": page_letters(await served.worker.page_uses()) if pages.total <= SHOWN_PAGES else None,
         "history": [asdict(point) for point in service.history.points],
     }
 

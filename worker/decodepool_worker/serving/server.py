@@ -1,8 +1,8 @@
 """The life of a worker process: listen at once, load, serve, drain, end.
 
 The first SIGTERM or SIGINT drains: readiness goes, new work is refused, streams go on until they end or the deadline
-passes. The second ends them at once. Either way each gets a last event, and the process ends with 0. A failed engine
-ends it with 1, so that whoever supervises it starts a fresh one.
+passes. The second ends them at once. Either way each gets a last event, unless the step it is in hangs, and the process
+ends with 0. An engine that fails, in a drain too, ends it with 1, so that whoever supervises it starts a fresh one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from decodepool_web.signals import Signals
 from decodepool_worker.serving.application import MAX_BODY_BYTES, build_application
 from decodepool_worker.serving.connections import listening
 from decodepool_worker.serving.service import Phase, Served, Service
-from decodepool_worker.sessions.errors import EngineFailed
 
 logger = logging.getLogger("decodepool.server")
 
@@ -81,11 +80,12 @@ async def _live(
     announce(served)
     try:
         fault = asyncio.ensure_future(_fault(service))
-        if await _first(fault, stopping.first):
+        if not await _first(fault, stopping.first):
+            await _drain(service, served, stopping, options.drain_timeout_seconds)
+        if service.fault:
             service.phase = Phase.FAILED
             logger.critical("%s", service.fault)
             return 1
-        await _drain(service, served, stopping, options.drain_timeout_seconds)
         return 0
     finally:
         fault.cancel()
@@ -99,9 +99,8 @@ async def _drain(service: Service, served: Served, stopping: Signals, timeout_se
     service.stop_reading()
     logger.info("draining: running streams have %g s; a second signal ends them now", timeout_seconds)
     draining = asyncio.ensure_future(served.worker.drain(timeout_seconds))
-    with suppress(EngineFailed):
-        if await _first(draining, stopping.second):
-            logger.info("drained" if draining.result() else "the drain's deadline has passed: streams were ended")
+    if await _first(draining, stopping.second) and not service.fault:
+        logger.info("drained" if draining.result() else "the deadline has passed: what still runs is ended")
     draining.cancel()
 
 

@@ -27,6 +27,14 @@ from decodepool_worker.sessions.stream import DecodeStream
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
+LAST_EVENTS_SECONDS = 1.0
+"""How long a drain whose deadline has passed waits for a step to end, so that streams get their last event."""
+
+STOP_SECONDS = 8.0
+"""How long a stop waits for the step under way. With the second before it, and four for connections after it, less than
+the 15 s that a pod has beyond its drain's deadline.
+"""
+
 
 class Worker:
     """A residence on its own thread, for one asyncio event loop.
@@ -136,21 +144,25 @@ class Worker:
     async def drain(self, deadline_seconds: float) -> bool:
         """Refuse new work, and wait for the streams under way; True if they all ended before the deadline.
 
-        Those that did not are ended with an error event.
+        Those that did not are ended with an error event, once the step they are in lets them: it is not waited for
+        beyond `LAST_EVENTS_SECONDS`.
         """
         quiet: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._call(self._residence.begin_drain)
-        self._steps.submit(lambda: self._steps.when_quiet(partial(_settle, quiet, None)))
+
+        def begin() -> None:
+            self._residence.begin_drain()
+            self._steps.when_quiet(partial(_settle, quiet, None))
+
+        self._steps.submit(begin)
         try:
             async with asyncio.timeout(deadline_seconds):
                 await quiet
         except TimeoutError:
-            error = f"the worker is draining, and its deadline of {deadline_seconds:g} s has passed"
-            await self._call(partial(self._residence.end_streams, error))
+            await self._end_streams(f"the worker is draining, and its deadline of {deadline_seconds:g} s has passed")
             return False
         return True
 
-    async def stop(self, timeout_seconds: float = 10.0) -> bool:
+    async def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
         """End every stream with an error event, then the thread; False if the step it is in does not end in time.
 
         The engine is left open: close it afterwards.
@@ -160,6 +172,17 @@ class Worker:
         return await asyncio.to_thread(self._steps.join, timeout_seconds)
 
     # Between the threads.
+
+    async def _end_streams(self, error: str) -> None:
+        """Have every stream ended with an error event; wait for that, but not for a step that hangs."""
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
+            self._residence.end_streams(error)
+            self._steps.post(partial(_settle, ended, None))
+
+        self._steps.submit(end)
+        await asyncio.wait([ended], timeout=LAST_EVENTS_SECONDS)
 
     async def _call(self, action: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
         """Run `action` on the step loop's thread. `undo` is called with its result if nobody waits for it any more."""
