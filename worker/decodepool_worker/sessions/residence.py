@@ -105,7 +105,7 @@ class Residence:
         require_tokens(tokens, self._vocabulary_size, 0, context_tokens)
         seed = seed_or_new(seed)
         self._household.require_room(context_tokens, 1)
-        session = self._household.admit(list(tokens), context_tokens, seed, sampling)
+        session = self._household.admit(tokens, context_tokens, seed, sampling)
         session.reused_tokens = session.evaluated_count = self._household.memory.reuse(session.place, session.tokens)
         self._household.totals.reused_tokens += session.reused_tokens
         session.advance(SessionEvent.APPEND)

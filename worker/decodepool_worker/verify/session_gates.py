@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from decodepool_worker.engine.rows import PAGE_TOKENS, Sampling
@@ -45,7 +45,7 @@ def joining_leaving_failing(lab: Lab) -> None:
         replay_alone(lab, session.tokens, DRAWS)
 
 
-def replay_alone(lab: Lab, tokens: list[int], count: int) -> None:
+def replay_alone(lab: Lab, tokens: Sequence[int], count: int) -> None:
     """Compute the last `count` rows of a token list in an empty residence, one a step."""
     residence = lab.residence(1)
     session = residence.create(tokens[:-count])
