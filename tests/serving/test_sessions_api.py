@@ -125,7 +125,7 @@ def test_an_append_is_made_once_however_often_it_is_sent(live: Live, given: dict
     assert length > 5
     fault = live.post(path, body, 409)["error"]
     assert (fault["code"], fault["param"]) == ("length_differs", "length")
-    assert fault["message"] == f"length: the session holds {length} tokens, not 5"
+    assert fault["message"] == f"length: the session's is {length}, not 5"
     assert live.get(f"/v1/sessions/{session}")["length"] == length
 
 
@@ -141,7 +141,7 @@ def test_messages_are_refused_where_another_append_came_while_they_were_written(
 
     monkeypatch.setattr(Prompts, "of_next_messages", overtaken)
     fault = live.post(f"/v1/sessions/{session}/append", {"messages": [{"role": "user", "content": "More"}]}, 409)
-    assert fault["error"]["message"] == "length: the session holds 7 tokens, not 5"
+    assert fault["error"]["message"] == "length: the session's is 7, not 5"
     assert live.get(f"/v1/sessions/{session}")["length"] == 7
 
 

@@ -38,7 +38,7 @@ REFUSALS = [
     pytest.param(
         lambda r, s: r.append(s, prompt(157), length=99),
         LengthDiffers,
-        "length: the session holds 100 tokens, not 99",
+        "length: the session's is 100, not 99",
         id="append to another length",
     ),
     pytest.param(lambda r, s: r.append(s, []), InvalidRequest, "at least one", id="append nothing"),

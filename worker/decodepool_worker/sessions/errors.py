@@ -34,7 +34,7 @@ class LengthDiffers(SessionError):
     """The session holds another number of tokens than its client took it to. (409)"""
 
     def __init__(self, expected: int, length: int) -> None:
-        super().__init__(f"length: the session holds {length} tokens, not {expected}")
+        super().__init__(f"length: the session's is {length}, not {expected}")
         self.field = "length"
 
 
