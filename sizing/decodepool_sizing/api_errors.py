@@ -39,6 +39,7 @@ FAULTS: dict[str, Fault] = {
     "method_not_allowed": Fault(405, INVALID),
     "request_timeout": Fault(408, INVALID),
     "session_busy": Fault(409, INVALID),
+    "length_differs": Fault(409, INVALID),
     "nothing_to_resume": Fault(409, INVALID),
     "decode_cancelled": Fault(409, INVALID),
     "session_gone": Fault(410, INVALID),

@@ -18,9 +18,9 @@ from decodepool_sizing.devices import DeviceKind
 
 TILE_OUTPUTS = 16
 BLOCK_INPUTS = 32
-GROUP_INPUTS = 4
+DOT_INPUTS = 4
 """Inputs of one output that lie side by side: what one dot-product instruction takes."""
-BLOCK_GROUPS = BLOCK_INPUTS // GROUP_INPUTS
+BLOCK_DOTS = BLOCK_INPUTS // DOT_INPUTS
 GROUP_BLOCKS = 4
 """Blocks of a row that lie side by side on a GPU."""
 ALIGNMENT_BYTES = 64

@@ -6,8 +6,8 @@ bytes). Buffers are reused within a layer, so a row needs the larger of the two 
     attention      4 (4 E + 3 q + 3 kv) + 2.5 (E + q)      q and kv: queries and keys of the widest layer
     feed-forward   4 (6 E + 3 F) + 2.5 (E + F)             F: with experts, those a token uses and the shared one
 
-and once, 16 bytes for each token of the vocabulary, to sort one row's candidates. A test holds the engine's own sum
-against this for many shapes.
+and for each thread that draws, 32 bytes for each token of the vocabulary. Tests hold the engine's own sum, and what a
+draw takes, against this.
 """
 
 from __future__ import annotations
@@ -25,13 +25,22 @@ this width weights are read once for so many rows that arithmetic rules.
 STEP_ROWS: Mapping[DeviceKind, int] = {"cpu": 256, "cuda": 512}
 """Rows of one step: so many sessions at least. On a GPU a prompt's attention fills the card from 512 rows on."""
 
-SORT_BYTES = 16
+DRAWING_THREADS = 8
+"""Threads that draw at the same time, at most. All are planned for, whatever the cores: who plans a pod does not know
+those of its node, and its worker must come to the same plan.
+"""
+
+DRAW_BYTES = 32
+"""What a draw takes for each token of the vocabulary: the row with penalties, its weights, what top_p sorts. Of a flat
+row, of which top_p keeps much, and after a history of most tokens, it is up to twice as much: for that there is room in
+the process, where loading was.
+"""
 
 
 def workspace_bytes(shape: ModelShape, max_step_rows: int = STEP_ROWS["cpu"]) -> int:
-    """Return the bytes that one step of `max_step_rows` rows needs at once."""
+    """Return the bytes that one step of `max_step_rows` rows, and its draws, need at once."""
     row_bytes = max(_attention_row_bytes(shape), _feed_forward_row_bytes(shape))
-    return max_step_rows * row_bytes + SORT_BYTES * shape.vocabulary_size
+    return max_step_rows * row_bytes + DRAWING_THREADS * DRAW_BYTES * shape.vocabulary_size
 
 
 def _attention_row_bytes(shape: ModelShape) -> int:

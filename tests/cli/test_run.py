@@ -186,7 +186,7 @@ def test_a_plan_that_cannot_fit_is_refused_with_its_numbers(call: Call, untold: 
     path.write_text(yaml.safe_dump(pool(untold, accelerator={"type": "cpu", "memory": "1Ki"})))
     done = call("run", path)
     assert done.code == 1
-    assert "1095880 bytes" in done.err
+    assert "1105480 bytes" in done.err
 
 
 @pytest.mark.parametrize(("spec", "word"), [({"replicas": 0}, "0 replicas"), ({"suspend": True}, "suspended")])

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decodepool_worker.engine.device_draws import is_untouched
 from decodepool_worker.engine.rows import Outcome, Sampled, Span
 from decodepool_worker.verify.gates import GATES, GateResult, run_gates, run_long_gate
 from decodepool_worker.verify.lab import CONTEXT_TOKENS, SESSIONS, STREAM_LENGTHS, BrokenGate, Lab
+from decodepool_worker.verify.session_gates import DRAWS
 from numpy.typing import NDArray
 
-from tests.sessions.checking_engine import NAN_TOKEN, CheckingEngine
+from tests.sessions.checking_engine import NAN_TOKEN, BesideEngine, CheckingEngine
 
 
 class Mutant(CheckingEngine):
@@ -107,6 +109,42 @@ class DrawsByCall(Mutant):
         return super().step(turned)
 
 
+class Beside(Mutant, BesideEngine):
+    """A sound one too, whose steps begin before the ones ahead are read."""
+
+
+class FollowsAnotherToken(Beside):
+    """A row that follows does not have the token that was drawn."""
+
+    def _known(self, span: Span) -> Span:
+        known = super()._known(span)
+        return replace(known, tokens=[(known.tokens[0] + 1) % NAN_TOKEN]) if span.follows else known
+
+
+class DrawsOtherwiseOnItsDevice(Beside):
+    """What the process need not draw is drawn by another program, always the same one."""
+
+    def step(self, spans: Sequence[Span]) -> list[Outcome]:
+        return super().step([self._turned(span) for span in spans])
+
+    def _turned(self, span: Span) -> Span:
+        if span.draw is None or not is_untouched(span.draw):
+            return span
+        return replace(span, draw=replace(span.draw, seed=span.draw.seed ^ 1))
+
+
+class FailsAtADraw(Mutant):
+    """It raises once it has drawn so often from raw logits alone."""
+
+    draws = 0
+
+    def step(self, spans: Sequence[Span]) -> list[Outcome]:
+        drawn = [span.draw for span in spans if span.draw is not None and span.draw.sampling.temperature > 0]
+        self.draws += sum(map(is_untouched, drawn))
+        self.broken = self.draws == 4 * DRAWS + 3
+        return super().step(spans)
+
+
 class ForgetsTheSecondGroup(Mutant):
     """A chunk that begins past 512 tokens is off; rows of one token are not."""
 
@@ -136,10 +174,17 @@ def first_failure(engine: Mutant) -> GateResult | None:
     return next((result for result in run_gates(Lab(engine)) if not result.equal), None)
 
 
-def test_a_sound_engine_passes_every_gate() -> None:
-    results = list(run_gates(Lab(Mutant())))
+@pytest.mark.parametrize("sound", [Mutant, Beside])
+def test_a_sound_engine_passes_every_gate(sound: type[Mutant]) -> None:
+    results = list(run_gates(Lab(sound())))
     assert [result.name for result in results] == [gate.name for gate in GATES]
     assert all(result.equal and result.rows and result.bytes for result in results)
+
+
+def test_seeded_draws_run_an_engine_whose_steps_overlap_as_it_serves() -> None:
+    engine = Beside()
+    list(run_gates(Lab(engine)))
+    assert engine.most_under_way == 2
 
 
 @pytest.mark.parametrize(
@@ -154,6 +199,8 @@ def test_a_sound_engine_passes_every_gate() -> None:
         (ReadsBeyondItsPosition, "steps of 2 rows"),
         (DrawsByRow, "forks"),
         (DrawsByCall, "seeded draws"),
+        (FollowsAnotherToken, "seeded draws"),
+        (DrawsOtherwiseOnItsDevice, "seeded draws"),
     ],
 )
 def test_an_engine_that_breaks_the_law_fails_the_gate_for_it(mutant: type[Mutant], gate: str) -> None:
@@ -194,6 +241,11 @@ def test_an_engine_that_fails_is_no_pass() -> None:
     engine.broken = True
     with pytest.raises((BrokenGate, RuntimeError), match="illegal memory access"):
         list(run_gates(lab))
+
+
+def test_an_engine_that_fails_before_a_stream_is_cut_off_is_told() -> None:
+    with pytest.raises(BrokenGate, match="illegal memory access"):
+        list(run_gates(Lab(FailsAtADraw())))
 
 
 @pytest.mark.parametrize("mutant", [Mutant, ForgetsTheSecondGroup], ids=["sound", "forgetful"])

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import get_args
 
 import pytest
+from decodepool_kernels import graph
 from decodepool_kernels.cuda.cluster_cuts import cluster_cut
+from decodepool_kernels.cuda.lower import Lowering
 from decodepool_kernels.cuda.packing import MatrixKind
 from decodepool_kernels.cuda.products import few_cut, product_cut, warpgroup_cut, wide_cut
 from decodepool_kernels.cuda.records import Columns
@@ -121,3 +124,13 @@ def test_a_kernel_for_one_target_is_exact_against_one_for_every_gpu() -> None:
     for kernel in KERNELS.values():
         if kernel.only is not None:
             assert [KERNELS[twin].only for twin in kernel.twins] == [None], kernel.entry
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [each for each in get_args(graph.Operation) if each is not graph.MatMul],
+    ids=lambda each: each.__name__,
+)
+def test_every_operation_is_lowered_by_a_method_of_its_name(operation: type) -> None:
+    """But products, which are lowered together."""
+    assert callable(getattr(Lowering, f"_{operation.__name__.lower()}", None))

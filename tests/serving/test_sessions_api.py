@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from decodepool_worker.engine.rows import Sampling
+from decodepool_worker.serving.prompts import Prompts
 
 from tests.serving.byte_model import MATRIX_ROWS, NAN_TOKEN, lone_tokens
 from tests.serving.live_server import Live, live_worker
@@ -112,6 +113,36 @@ def test_append_goes_on_from_where_the_session_is(live: Live) -> None:
     live.decode(session, max_tokens=3)
     assert live.post(f"/v1/sessions/{session}/append", {"text": "X "})["length"] == 10
     assert live.decode(session, max_tokens=3)["text"] == "Y Z"
+
+
+@pytest.mark.parametrize(
+    "given", [{"tokens": [65]}, {"text": "X "}, {"messages": [{"role": "user", "content": "More"}]}], ids=str
+)
+def test_an_append_is_made_once_however_often_it_is_sent(live: Live, given: dict[str, Any]) -> None:
+    session = live.create("A B C")
+    path, body = f"/v1/sessions/{session}/append", given | {"length": 5}
+    length = live.post(path, body)["length"]
+    assert length > 5
+    fault = live.post(path, body, 409)["error"]
+    assert (fault["code"], fault["param"]) == ("length_differs", "length")
+    assert fault["message"] == f"length: the session's is {length}, not 5"
+    assert live.get(f"/v1/sessions/{session}")["length"] == length
+
+
+def test_messages_are_refused_where_another_append_came_while_they_were_written(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = live.create("A B C")
+    served, written = live.service.served(), Prompts.of_next_messages
+
+    async def overtaken(prompts: Prompts, *given: Any, **more: Any) -> list[int]:
+        await served.worker.append(session, [65, 66])
+        return await written(prompts, *given, **more)
+
+    monkeypatch.setattr(Prompts, "of_next_messages", overtaken)
+    fault = live.post(f"/v1/sessions/{session}/append", {"messages": [{"role": "user", "content": "More"}]}, 409)
+    assert fault["error"]["message"] == "length: the session's is 7, not 5"
+    assert live.get(f"/v1/sessions/{session}")["length"] == 7
 
 
 def test_a_fork_goes_on_as_its_parent_would(live: Live) -> None:

@@ -9,6 +9,7 @@ from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.errors import (
     ContextFull,
     InvalidRequest,
+    LengthDiffers,
     NoRoom,
     SessionBusy,
     SessionError,
@@ -33,6 +34,12 @@ Request = Callable[[Residence, str], object]
 REFUSALS = [
     pytest.param(
         lambda r, s: r.append(s, prompt(157)), ContextFull, "157 tokens .* holds 100 of 256", id="append too long"
+    ),
+    pytest.param(
+        lambda r, s: r.append(s, prompt(157), length=99),
+        LengthDiffers,
+        "length: the session's is 100, not 99",
+        id="append to another length",
     ),
     pytest.param(lambda r, s: r.append(s, []), InvalidRequest, "at least one", id="append nothing"),
     pytest.param(lambda r, s: r.append(s, [1, VOCABULARY, 2]), InvalidRequest, r"tokens\.1: 97", id="append a bad id"),

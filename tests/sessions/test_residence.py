@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import chain
 
 import pytest
@@ -256,3 +257,14 @@ def test_a_session_tells_how_long_nobody_has_used_it() -> None:
     assert unused_after(4) == 4
     residence.fork(session)
     assert unused_after(1) == 1
+
+
+def test_a_session_keeps_its_tokens_in_few_bytes(residence: Residence) -> None:
+    session = residence.create(prompt(120), sampling=GREEDY)
+    run(residence)
+    residence.append(session.id, prompt(40))
+    decode(residence, session.id, 40)
+    (fork,) = residence.fork(session.id)
+    for each in (session, fork):
+        assert len(each.tokens) == 200
+        assert sys.getsizeof(each.tokens) < 100 + 5 * 200

@@ -22,7 +22,7 @@ def test_a_fork_goes_on_like_a_session_that_was_given_its_tokens(
         decode(residence, parent.id, decoded)
     kept = residence.tokens(parent.id)[:at]
     (fork,) = residence.fork(parent.id, at=at)
-    assert (fork.tokens, fork.seed, fork.parent) == (kept, 8, parent.id)
+    assert (list(fork.tokens), fork.seed, fork.parent) == (kept, 8, parent.id)
     assert decode(residence, fork.id, 20) == lone_tokens(kept, 20, seed=8, sampling=SAMPLED)
     whole = prompt(140) + lone_tokens(prompt(140), decoded + 10, seed=8, sampling=SAMPLED)
     decode(residence, parent.id, 10)

@@ -12,7 +12,7 @@ from decodepool_sizing.gpus import GPUS
 from decodepool_sizing.kv import PAGE_TOKENS, KVType
 from decodepool_sizing.quantities import exact_bytes
 from decodepool_sizing.shape import read_shape
-from decodepool_sizing.workspace import MAX_SESSIONS, STEP_ROWS, workspace_bytes
+from decodepool_sizing.workspace import DRAW_BYTES, DRAWING_THREADS, MAX_SESSIONS, STEP_ROWS, workspace_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -221,6 +221,11 @@ def test_whatever_is_refused_its_advice_fits(
     except CannotFit as error:
         for taken in advised(asked, error.advice):
             plan_capacity(taken, device)
+
+
+def test_every_thread_that_draws_is_in_the_workspace() -> None:
+    larger = replace(LLAMA, vocabulary_size=LLAMA.vocabulary_size + 1000)
+    assert workspace_bytes(larger, 1) - workspace_bytes(LLAMA, 1) == 1000 * DRAWING_THREADS * DRAW_BYTES
 
 
 def test_the_workspace_grows_with_rows_and_with_experts() -> None:

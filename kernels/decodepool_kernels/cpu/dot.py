@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from decodepool_sizing.layouts import BLOCK_INPUTS, GROUP_INPUTS
+from decodepool_sizing.layouts import BLOCK_INPUTS, DOT_INPUTS
 
 from decodepool_kernels.cpu.vector import I8, I16, I32, Emit, Value, constant, shuffled, vector
 
@@ -20,7 +20,7 @@ Groups = list[tuple[int, Value]]
 
 def _bytes_of(emit: Emit, activation: Value, index: int) -> tuple[Value, Value]:
     """Return a group's 4 high and 4 low bytes, each as one i32."""
-    offset = GROUP_INPUTS * index
+    offset = DOT_INPUTS * index
     return emit.load(activation, I32, offset), emit.load(activation, I32, BLOCK_INPUTS + offset)
 
 
@@ -68,8 +68,8 @@ def sum_by_lanes(emit: Emit, groups: Groups, activation: Value) -> Value:
         )
         q = b.add(b.shl(high, constant(8, I32, 4)), low)
         wide = b.zext(codes, vector(I32, 64))
-        for k in range(GROUP_INPUTS):
-            lanes = shuffled(b, wide, range(k, 64, GROUP_INPUTS))
+        for k in range(DOT_INPUTS):
+            lanes = shuffled(b, wide, range(k, 64, DOT_INPUTS))
             total = b.add(total, b.mul(lanes, emit.splat(b.extract_element(q, I32(k)))))
     return total
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodepool_sizing.layouts import BLOCK_GROUPS, BLOCK_INPUTS, LAYOUT_KINDS, TILE_OUTPUTS, QuantLayout
+from decodepool_sizing.layouts import BLOCK_DOTS, BLOCK_INPUTS, LAYOUT_KINDS, TILE_OUTPUTS, QuantLayout
 from llvmlite import ir
 from numba.core import cgutils
 
@@ -28,7 +28,7 @@ D_OFFSET, HALF_SUMS_OFFSET, SUM_OFFSET = 64, 68, 76
 
 def _load_codes(emit: Emit, codes: Value, layout: QuantLayout) -> list[Value]:
     """Return the block's 8 groups, each 64 x u8: lane i's bytes 4i..4i+3 are 4 inputs of output i."""
-    loaded = [emit.load(codes, vector(I8, 64), 64 * g) for g in range(BLOCK_GROUPS * layout.code_bits // 8)]
+    loaded = [emit.load(codes, vector(I8, 64), 64 * g) for g in range(BLOCK_DOTS * layout.code_bits // 8)]
     if layout.code_bits == 8:
         return loaded
     b, nibble = emit.builder, constant(15, I8, 64)
@@ -55,7 +55,7 @@ def _fold_rows(
     activations, totals, rows = operands
     groups = _load_codes(emit, codes, layout)
     parts = BLOCK_INPUTS // layout.sub_block
-    per_part = BLOCK_GROUPS // parts
+    per_part = BLOCK_DOTS // parts
     scale = [_load_scale(emit, scales, layout, part) for part in range(parts)]
     minimum = [_load_scale(emit, scales, layout, parts + part) for part in range(parts)] if layout.has_minimum else []
     zeros = emit.splat(zero)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from decodepool_sizing.layouts import (
-    BLOCK_GROUPS,
+    BLOCK_DOTS,
     BLOCK_INPUTS,
     FLOAT_BYTES,
     FLOAT_KINDS,
@@ -128,10 +128,10 @@ def _whole_tiles(rows: NDArray[Any]) -> NDArray[Any]:
 def pack_codes(codes: NDArray[np.uint8], layout: QuantLayout, target: NDArray[np.uint8]) -> None:
     """Pack codes `[outputs, inputs]`, whole tiles, into `target`."""
     outputs, inputs = codes.shape
-    words = np.ascontiguousarray(codes).view(np.uint32).reshape(-1, TILE_OUTPUTS, inputs // BLOCK_INPUTS, BLOCK_GROUPS)
+    words = np.ascontiguousarray(codes).view(np.uint32).reshape(-1, TILE_OUTPUTS, inputs // BLOCK_INPUTS, BLOCK_DOTS)
     grouped = words.transpose(0, 2, 3, 1)
     packed = target.view(np.uint32).reshape(outputs // TILE_OUTPUTS, inputs // BLOCK_INPUTS, -1, TILE_OUTPUTS)
-    half = BLOCK_GROUPS // 2
+    half = BLOCK_DOTS // 2
     if layout.code_bits == 8:
         packed[...] = grouped
     else:

@@ -13,6 +13,7 @@ from decodepool_kernels.graph import Graph
 from decodepool_sizing.capacity import CapacityPlan
 from decodepool_sizing.kv import pages as pages_of
 from decodepool_sizing.shape import ModelShape
+from decodepool_sizing.workspace import DRAWING_THREADS
 from numpy.typing import NDArray
 
 from decodepool_worker.engine.drawing import Drawers
@@ -45,7 +46,7 @@ class CpuEngine:
             threads=threads,
         )
         self._backend.make_ready()
-        self._drawers = Drawers(threads)
+        self._drawers = Drawers(min(threads, DRAWING_THREADS))
         self.page_count = plan.page_count
         self.slot_count = plan.sessions
         self.max_step_rows = plan.max_step_rows

@@ -106,7 +106,10 @@ ROUTES: tuple[DocumentedRoute, ...] = (
     get(ONE, get_session, SessionAnswer, *SESSION, *SERVING),
     DocumentedRoute("DELETE", ONE, close_session, ClosedAnswer, refusals=(*SESSION, *SERVING)),
     get(ONE + "/tokens", get_tokens, TokensAnswer, *SESSION, *SERVING),
-    post(ONE + "/append", append_tokens, AppendTokens, SessionAnswer, *TEXT, *SESSION, "session_busy", *SERVING),
+    post(
+        ONE + "/append", append_tokens, AppendTokens, SessionAnswer,
+        "session_busy", "length_differs", *TEXT, *SESSION, *SERVING,
+    ),
     post(
         ONE + "/decode", decode_session, DecodeSession, DecodeAnswer,
         "session_busy", "nothing_to_resume", *DECODE, *SESSION, *SERVING, streams=True,

@@ -113,6 +113,9 @@ class AppendTokens(Body):
     )
     parse_special: bool | None = None
     add_generation_prompt: bool | None = None
+    length: Annotated[int, Field(ge=1, lt=1 << 31)] | None = Field(
+        default=None, description="How many tokens the session must hold before; 409 where it does not."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -13,7 +13,7 @@ from decodepool_worker.engine.rows import Sampling
 from decodepool_worker.serving.requests import body_of, sampling_of
 from decodepool_worker.serving.service import Served, service_of
 from decodepool_worker.serving.session_bodies import AppendTokens, CreateSession, ForkSession
-from decodepool_worker.sessions.checks import SEED_LIMIT
+from decodepool_worker.sessions.checks import SEED_LIMIT, require_length
 from decodepool_worker.sessions.session import SessionInfo
 
 
@@ -32,7 +32,8 @@ async def append_tokens(request: web.Request) -> web.Response:
     body = await body_of(request, AppendTokens)
     served = service_of(request).served_to_new_work()
     session_id = request.match_info["id"]
-    info = await served.worker.append(session_id, await _next_tokens(body, session_id, served))
+    tokens, length = await _next_tokens(body, session_id, served)
+    info = await served.worker.append(session_id, tokens, length)
     return json_answer(session_answer(info, served))
 
 
@@ -122,12 +123,15 @@ async def _first_tokens(body: CreateSession, served: Served) -> list[int]:
     )
 
 
-async def _next_tokens(body: AppendTokens, session_id: str, served: Served) -> list[int]:
+async def _next_tokens(body: AppendTokens, session_id: str, served: Served) -> tuple[list[int], int | None]:
+    """Return what to append, and the length of the session that it is for: messages are made for one alone."""
     if body.tokens is not None:
-        return body.tokens
+        return body.tokens, body.length
     if body.text is not None:
-        return await served.prompts.of_text(body.text, special=bool(body.parse_special), add_bos=False)
+        return await served.prompts.of_text(body.text, special=bool(body.parse_special), add_bos=False), body.length
     assert body.messages is not None
     before = await served.worker.tokens(session_id)
+    require_length(body.length, len(before))
     wanted = body.add_generation_prompt is not False
-    return await served.prompts.of_next_messages(body.messages, before, add_generation_prompt=wanted)
+    tokens = await served.prompts.of_next_messages(body.messages, before, add_generation_prompt=wanted)
+    return tokens, len(before)

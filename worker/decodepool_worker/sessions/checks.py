@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 
 from decodepool_worker.sessions.decodes import DecodeRequest
-from decodepool_worker.sessions.errors import ContextFull, InvalidRequest
+from decodepool_worker.sessions.errors import ContextFull, InvalidRequest, LengthDiffers
 
 SEED_LIMIT = 2**64
 
@@ -29,6 +29,12 @@ def require_tokens(tokens: Sequence[int], vocabulary_size: int, length: int, con
         raise InvalidRequest(f"tokens.{index}", f"{token} is not within 0..{vocabulary_size - 1}")
     if length + len(tokens) > context_tokens:
         raise ContextFull(length, len(tokens), context_tokens)
+
+
+def require_length(expected: int | None, length: int) -> None:
+    """Demand that a session holds as many tokens as its client expects, if it does."""
+    if expected is not None and expected != length:
+        raise LengthDiffers(expected, length)
 
 
 def require_context(context_tokens: int | None, largest: int) -> int:

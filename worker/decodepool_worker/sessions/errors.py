@@ -5,7 +5,9 @@ from __future__ import annotations
 
 
 class SessionError(Exception):
-    """The one family of faults that this room raises. A raised one left every session exactly as it was."""
+    """The one family of faults that this room raises. A raised one left every session exactly as it was, save for an
+    `EngineFailed` during a fork, which ended them all.
+    """
 
 
 class InvalidRequest(SessionError):
@@ -26,6 +28,14 @@ class UnknownSession(SessionError):
 
 class SessionBusy(SessionError):
     """The session is decoding, and this cannot be done beside it. (409)"""
+
+
+class LengthDiffers(SessionError):
+    """The session holds another number of tokens than its client took it to. (409)"""
+
+    def __init__(self, expected: int, length: int) -> None:
+        super().__init__(f"length: the session's is {length}, not {expected}")
+        self.field = "length"
 
 
 class NothingToResume(SessionError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 
 from decodepool_worker.engine.rows import Engine, Sampling
 from decodepool_worker.sessions.errors import NoRoom
@@ -38,12 +39,12 @@ class Household:
             self.totals.sessions_refused += count
             raise NoRoom(len(self.sessions), self.capacity, count)
 
-    def admit(self, tokens: list[int], context_tokens: int, seed: int, sampling: Sampling) -> Session:
+    def admit(self, tokens: Sequence[int], context_tokens: int, seed: int, sampling: Sampling) -> Session:
         """Take in an idle session, its whole context reserved. Ask `require_room` first."""
         now = self._clock()
         place = self.memory.admit(context_tokens)
         name = self.sessions.new_id()
-        session = Session(name, tokens, context_tokens, seed, sampling, place, created_at=now, used_at=now)
+        session = Session(name, array("I", tokens), context_tokens, seed, sampling, place, created_at=now, used_at=now)
         self.sessions.add(session)
         self.totals.sessions_created += 1
         return session

@@ -19,6 +19,7 @@ from decodepool_worker.engine.rows import PAGE_TOKENS, Engine, Sampling
 from decodepool_worker.sessions.checks import (
     require_context,
     require_fork,
+    require_length,
     require_request,
     require_tokens,
     seed_or_new,
@@ -104,17 +105,20 @@ class Residence:
         require_tokens(tokens, self._vocabulary_size, 0, context_tokens)
         seed = seed_or_new(seed)
         self._household.require_room(context_tokens, 1)
-        session = self._household.admit(list(tokens), context_tokens, seed, sampling)
+        session = self._household.admit(tokens, context_tokens, seed, sampling)
         session.reused_tokens = session.evaluated_count = self._household.memory.reuse(session.place, session.tokens)
         self._household.totals.reused_tokens += session.reused_tokens
         session.advance(SessionEvent.APPEND)
         return session
 
-    def append(self, session_id: str, tokens: Sequence[int]) -> Session:
-        """Add tokens, at least one, and begin to evaluate them; earlier ones may still be under way."""
+    def append(self, session_id: str, tokens: Sequence[int], length: int | None = None) -> Session:
+        """Add tokens, at least one, and begin to evaluate them; earlier ones may still be under way. Where a `length`
+        is given, the session must hold that many before.
+        """
         self._require_open()
         session = self._household.sessions.find(session_id)
         session.require(SessionEvent.APPEND)
+        require_length(length, len(session.tokens))
         require_tokens(tokens, self._vocabulary_size, len(session.tokens), session.context_tokens)
         session.tokens.extend(tokens)
         session.decode = None  # its tokens are no longer the session's last: it cannot be resumed

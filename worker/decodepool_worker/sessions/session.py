@@ -7,6 +7,7 @@ until the next step needs it.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -67,7 +68,7 @@ class Session:
     """One resident session. Only the thread that owns the residence may touch it."""
 
     id: str
-    tokens: list[int]
+    tokens: array[int]
     context_tokens: int
     seed: int
     sampling: Sampling

@@ -1,7 +1,8 @@
 """The door to asyncio: `Worker` turns awaits into commands of the step loop, and its sinks into streams.
 
-A caller that goes away leaves nothing behind. If its await is cancelled, what the command made is undone; if it drops
-a stream, the decode is cancelled before the next step.
+A caller that goes away leaves nothing behind that runs or takes room. If its await is cancelled, sessions that it made
+are closed and a decode that it began is ended; if it drops a stream, the decode is cancelled before the next step.
+Appended tokens stay: who repeats an append says how long the session is to be before.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ class Worker:
         create = partial(self._residence.create, tokens, context_tokens=context_tokens, seed=seed, sampling=sampling)
         return await self._call(lambda: self._residence.info(create().id), lambda made: self._discard([made]))
 
-    async def append(self, session_id: str, tokens: Sequence[int]) -> SessionInfo:
+    async def append(self, session_id: str, tokens: Sequence[int], length: int | None = None) -> SessionInfo:
         """Add tokens to a session; see `Residence.append`. They are evaluated in the background."""
-        return await self._call(lambda: self._residence.info(self._residence.append(session_id, tokens).id))
+        append = partial(self._residence.append, session_id, tokens, length)
+        return await self._call(lambda: self._residence.info(append().id))
 
     async def fork(
         self, session_id: str, at: int | None = None, n: int = 1, seeds: Sequence[int | None] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from decodepool_worker.engine.rows import PAGE_TOKENS, Engine, Span
 from decodepool_worker.sessions.decodes import DecodeRequest
@@ -34,6 +34,7 @@ class Lab:
     """
 
     def __init__(self, engine: Engine, memory: Memory | None = None) -> None:
+        self.engine = engine
         self.witness = Witness(engine, memory)
         self.streams = [stream(index, length, engine.vocabulary_size) for index, length in enumerate(STREAM_LENGTHS)]
         needed = PLACES * CONTEXT_TOKENS // PAGE_TOKENS
@@ -64,15 +65,21 @@ class Lab:
         """Return an empty residence: it remembers no prefix, and finds pages full of what was there before."""
         return Residence(self.witness, context_tokens=CONTEXT_TOKENS, sessions=sessions)
 
+    def unwatched(self, sessions: int = 8) -> Residence:
+        """Return the same straight on the engine, as it serves: a GPU's steps begin before those ahead are read, with
+        tokens that only the device knows. There is no witness between, so only drawn tokens can be compared.
+        """
+        return Residence(self.engine, context_tokens=CONTEXT_TOKENS, sessions=sessions)
+
 
 def stream(index: int, length: int, vocabulary_size: int) -> list[int]:
     """Return tokens all over the vocabulary, the same ones on every machine."""
     return [(48271 * (index * 1009 + i + 1) + 12345 * i * i) % 2147483647 % vocabulary_size for i in range(length)]
 
 
-def drive(residence: Residence) -> None:
-    """Step until there is nothing to do. BrokenGate if the engine failed."""
-    while residence.tick():
+def drive(residence: Residence, until: Callable[[], bool] = lambda: False) -> None:
+    """Step until something is so, or there is nothing to do. BrokenGate if the engine failed."""
+    while not until() and residence.tick():
         pass
     if residence.fault is not None:
         raise BrokenGate(residence.fault)

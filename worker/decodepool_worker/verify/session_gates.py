@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from decodepool_worker.engine.rows import PAGE_TOKENS, Sampling
 from decodepool_worker.sessions.decodes import DecodeRequest
 from decodepool_worker.sessions.residence import Residence
@@ -9,9 +12,12 @@ from decodepool_worker.sessions.session import Session, SessionState
 from decodepool_worker.verify.lab import BrokenGate, Lab, Listener, append_one_by_one, begin_decode, drive
 
 GREEDY = Sampling(temperature=0.0)
-SEEDED = Sampling(temperature=1.3, top_k=200, top_p=0.98, min_p=0.001, repetition_penalty=1.1, presence_penalty=0.2)
+PENALISED = Sampling(temperature=1.3, top_k=200, top_p=0.98, min_p=0.001, repetition_penalty=1.1, presence_penalty=0.2)
+PLAIN = replace(PENALISED, repetition_penalty=1.0, presence_penalty=0.0)
+"""What a GPU draws itself."""
 SEED = 0x9E3779B97F4A7C15
 DRAWS = 24
+CALLS = {"in one call": (DRAWS,), "in three calls": (5, 1, DRAWS - 6), "in single draws": (1,) * DRAWS}
 FORKS_AT = (PAGE_TOKENS - 1, PAGE_TOKENS, PAGE_TOKENS + 1, 100, 2 * PAGE_TOKENS)
 
 
@@ -39,7 +45,7 @@ def joining_leaving_failing(lab: Lab) -> None:
         replay_alone(lab, session.tokens, DRAWS)
 
 
-def replay_alone(lab: Lab, tokens: list[int], count: int) -> None:
+def replay_alone(lab: Lab, tokens: Sequence[int], count: int) -> None:
     """Compute the last `count` rows of a token list in an empty residence, one a step."""
     residence = lab.residence(1)
     session = residence.create(tokens[:-count])
@@ -97,18 +103,28 @@ def close_and_replay(lab: Lab) -> None:
 
 
 def seeded_draws(lab: Lab) -> None:
-    """The same seed draws the same tokens alone, in company, cut into calls, cancelled and resumed."""
+    """The same seed draws the same tokens alone, in company, cut into calls, cancelled and resumed; with penalties
+    under watch, without as the engine serves.
+    """
+    _draws_alike(lab, PENALISED, lab.residence)
+    _draws_alike(lab, PLAIN, lab.unwatched)
+
+
+def _draws_alike(lab: Lab, sampling: Sampling, residence_of: Callable[[], Residence]) -> None:
+    """Compare with what is drawn alone under watch: each step read before the next, and with log-probabilities, so that
+    no device draws it.
+    """
     prompt = lab.streams[1][: PAGE_TOKENS - 10]
-    alone = _seeded(lab.residence(), prompt, (DRAWS,))
+    alone = _seeded(lab.residence(), prompt, sampling, (DRAWS,), top_logprobs=0)
     if len(set(alone)) < DRAWS // 4:
         raise BrokenGate(f"{DRAWS} draws gave {len(set(alone))} different tokens")
-    for cuts in ((5, 1, DRAWS - 6), (1,) * DRAWS):
-        lab.witness.compare_tokens(alone, _seeded(lab.residence(), prompt, cuts), f"in {len(cuts)} calls")
-    residence = lab.residence()
+    for name, counts in CALLS.items():
+        lab.witness.compare_tokens(alone, _seeded(residence_of(), prompt, sampling, counts), name)
+    residence = residence_of()
     for length in (1, 20, 40, 64, 100):
         _decoding(residence, lab.streams[0][:length], 2 * DRAWS)
-    lab.witness.compare_tokens(alone, _seeded(residence, prompt, (7, DRAWS - 7)), "in company")
-    lab.witness.compare_tokens(alone, _resumed(lab.residence(), prompt), "resumed")
+    lab.witness.compare_tokens(alone, _seeded(residence, prompt, sampling, (7, DRAWS - 7)), "in company")
+    lab.witness.compare_tokens(alone, _resumed(residence_of(), prompt, sampling), "resumed")
 
 
 def _decoding(residence: Residence, prompt: list[int], count: int = DRAWS) -> Session:
@@ -117,21 +133,26 @@ def _decoding(residence: Residence, prompt: list[int], count: int = DRAWS) -> Se
     return session
 
 
-def _seeded(residence: Residence, prompt: list[int], cuts: tuple[int, ...]) -> list[int]:
-    session = residence.create(prompt, seed=SEED, sampling=SEEDED)
+def _seeded(
+    residence: Residence,
+    prompt: list[int],
+    sampling: Sampling,
+    counts: tuple[int, ...],
+    top_logprobs: int | None = None,
+) -> list[int]:
+    session = residence.create(prompt, seed=SEED, sampling=sampling)
     drawn: list[int] = []
-    for count in cuts:
-        listener = begin_decode(residence, session, DecodeRequest(count))
+    for count in counts:
+        listener = begin_decode(residence, session, DecodeRequest(count, top_logprobs=top_logprobs))
         drive(residence)
         drawn += listener.tokens
     return drawn
 
 
-def _resumed(residence: Residence, prompt: list[int]) -> list[int]:
-    session = residence.create(prompt, seed=SEED, sampling=SEEDED)
+def _resumed(residence: Residence, prompt: list[int], sampling: Sampling) -> list[int]:
+    session = residence.create(prompt, seed=SEED, sampling=sampling)
     listener = begin_decode(residence, session, DecodeRequest(DRAWS))
-    while len(listener.tokens) < DRAWS // 3:
-        residence.tick()
+    drive(residence, until=lambda: len(listener.tokens) >= DRAWS // 3)
     residence.cancel(session.id)
     later = Listener()
     residence.resume(session.id, len(session.tokens) - 1, later)
