@@ -35,7 +35,9 @@ def crooked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_sound_engine_passes_and_every_gate_is_told(call: Call, untold: Path) -> None:
+def test_a_sound_engine_passes_and_every_gate_is_told(
+    call: Call, untold: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     done = call("verify", untold, "--threads", 2, "--json")
     assert done.code == 0
     assert done.json["ok"]
@@ -44,6 +46,7 @@ def test_a_sound_engine_passes_and_every_gate_is_told(call: Call, untold: Path) 
     names = [gate["name"] for gate in done.json["gates"]]
     assert names == [*(gate.name for gate in GATES), LONG_GATE, "1 thread", "3 threads", "fresh process"]
     assert all(gate["equal"] and gate["rows"] > 0 and gate["bytes"] > 0 for gate in done.json["gates"])
+    assert not [record for record in caplog.records if record.name.startswith("decodepool_worker.sessions")]
 
 
 def test_the_first_difference_ends_it_and_is_named(call: Call, untold: Path, crooked: None) -> None:
