@@ -17,6 +17,7 @@ from decodepool_worker.serving.validation import read_body
 
 CHAT = '"model": "m", "messages": [{"role": "user", "content": "x"}]'
 JSON_OBJECT = '"response_format": {"type": "json_object"}'
+IMAGE = '{"type": "image_url", "image_url": {"url": "https://a/b.png"}}'
 JSON_SCHEMA = '"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}'
 
 
@@ -174,6 +175,12 @@ def test_large_hostile_bodies_cost_little(data: bytes) -> None:
         (Completion, '{"model": "m", "prompt": "a", "suffix": "b"}', "unsupported_parameter", "suffix"),
         (Completion, '{"model": "m", "prompt": "a", "echo": true}', "unsupported_parameter", "echo"),
         (ChatCompletion, f'{{{CHAT}, "tools": [{{}}]}}', "unsupported_parameter", "tools"),
+        (
+            CreateSession,
+            f'{{"messages": [{{"role": "user", "content": [{IMAGE}]}}]}}',
+            "unsupported_parameter",
+            "messages.0.content.0",
+        ),
         (CreateSession, '{"prompt": "a", "grammar": "root ::= [0-9]+"}', "unsupported_parameter", "grammar"),
         (CreateSession, '{"prompt": "a", "json_schema": {}}', "unsupported_parameter", "json_schema"),
         (DecodeSession, '{"grammar": ""}', "unsupported_parameter", "grammar"),

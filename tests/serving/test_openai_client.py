@@ -189,6 +189,7 @@ def test_errors_are_the_clients_own(
         ([[65], [65, 66, MATRIX_ROWS]], "prompt.1.2"),
         ("", "prompt"),
         (["A", ""], "prompt.1"),
+        (["A"] * 5, "prompt"),
     ],
 )
 def test_a_fault_of_a_prompt_is_told_by_its_place_in_the_body(live: Live, prompt: Any, param: str) -> None:

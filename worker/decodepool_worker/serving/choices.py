@@ -36,11 +36,9 @@ class Order:
         """Raise `ApiError` if the worker could never hold so many answers at once."""
         wanted = self.n * len(self.prompts)
         if wanted > served.session_capacity:
-            raise ApiError(
-                "invalid_value",
-                f"n: {wanted} answers at once need {wanted} sessions; this worker has {served.session_capacity}",
-                "n",
-            )
+            field = "n" if self.n > 1 else "prompt"
+            has = f"this worker has {served.session_capacity}"
+            raise ApiError("invalid_value", f"{field}: {wanted} answers at once need {wanted} sessions; {has}", field)
 
 
 @dataclass(frozen=True)

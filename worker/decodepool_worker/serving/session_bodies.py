@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -33,6 +33,14 @@ class TextPart(Body):
 
     type: Literal["text"]
     text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: Any) -> Any:
+        """Refuse an image, say, as what it is: not for the names of its fields."""
+        if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] != "text":
+            raise PydanticCustomError("unsupported", "this model reads parts of type text alone")
+        return value
 
 
 Parts = Annotated[list[TextPart], Field(fail_fast=True, max_length=MAX_PARTS)]
